@@ -100,7 +100,7 @@ macro_rules! operations {
         }
 
         impl CallName {
-            /// Returns who may call it.
+            /// Returns the access required to call it.
             #[must_use]
             pub const fn who(self) -> Who {
                 match self {
@@ -133,7 +133,7 @@ macro_rules! operations {
                 }
             }
 
-            /// Returns who may use it.
+            /// Returns the access required to use it.
             #[must_use]
             pub const fn who(self) -> Who {
                 match self {
@@ -346,7 +346,7 @@ operations! {
     /// Writes the documents of an export that do not exist yet.
     [], [ImportJobs POST "/_scheduler/_import"] => Local(Administer), changes;
 
-    // The replicator database. Who may replicate sees and writes what is their own.
+    // The replicator database. Users who may replicate see and write their own documents.
 
     /// Returns the state of the replicator database.
     [], [Database GET "/_replicator"] => With(Replicate), reads;

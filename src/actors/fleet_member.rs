@@ -3,7 +3,7 @@
 //! SUMMARY   Runs [`Ownership`]: sends its requests to the database, notifies ReplicatorDocuments of owned, released
 //!           and lost documents, and informs jobs until when they may begin checkpoints.
 //! PROMISES  Decides nothing and never waits. However it ends, its leases become invalid at once; its successor
-//!           begins with another epoch. The same applies when ReplicatorDocuments ends.
+//!           starts with another epoch. The same applies when ReplicatorDocuments ends.
 //! CALLED    By the database's answers, by a timer, and by ReplicatorDocuments ([`DocStopped`]).
 //! LIMITS    On shutdown it takes at most [`LEAVE_MAX`] and [`DEPART_MAX`]: documents not released by
 //!           then become free when the lease ends.
@@ -450,7 +450,7 @@ impl Handler<DocStopped> for FleetMember {
     }
 }
 
-/// ReplicatorDocuments failed, and has forgotten what is owned.
+/// ReplicatorDocuments failed, and has lost its table of owned documents.
 impl Handler<Down> for FleetMember {
     type Result = ();
 

@@ -1,6 +1,6 @@
 //! OsProcess: a process with a child as query server.
-//!
-//! PROMISES  The actor ends when its child is reaped. A child is killed once; one without a fault is ended politely.
+//! PROMISES  The actor ends when its child is reaped. A child is killed once; one without a fault is stopped
+//!           gracefully.
 //! SOURCE    couch_os_process, readjson and the exit of the port.
 
 mod output;

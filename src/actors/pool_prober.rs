@@ -26,7 +26,7 @@ use child::Spawner;
 /// How many messages its mailbox holds before senders have to wait.
 const MAILBOX_MESSAGES_MAX: usize = 1024;
 
-/// Finds out what is not known yet.
+/// Probes abilities not known yet.
 pub(crate) struct PoolProber {
     spawner: Spawner,
     log: Logger,

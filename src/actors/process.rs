@@ -75,7 +75,7 @@ pub trait Backend: Sized + Unpin + 'static {
     /// Sends commands; each piece has one, or several separated by line feeds. They are already among the unanswered.
     fn send(process: &mut Process<Self>, pieces: Vec<Bytes>, ctx: &mut Context<Process<Self>>);
 
-    /// Forgets what the query server has said so far about its own end.
+    /// Forgets the query server's reports about its own end.
     fn forget_words(_: &mut Process<Self>) {}
 
     /// Collects the cell's refusals so far.

@@ -50,7 +50,7 @@ const REMEMBERED: Duration = Duration::from_secs(60);
 /// Maximum cached passwords.
 const REMEMBERED_MAX: usize = 1024;
 
-/// Failed logins in a row, of one name from one address, that cause a lockout.
+/// Consecutive failed logins, of one name from one address, that cause a lockout.
 const FAILURES_MAX: u32 = 20;
 
 /// How long a lockout lasts, and how long a failure counts.
@@ -65,7 +65,7 @@ pub enum LoginError {
     /// No user has this name and password.
     #[error("Name or password is incorrect.")]
     Incorrect,
-    /// Too many failed logins in a row.
+    /// Too many consecutive failed logins.
     #[error("too many failed logins: wait a minute before the next one")]
     LockedOut,
     /// Too many concurrent logins.
@@ -199,7 +199,7 @@ impl Authority {
         let config = Arc::clone(&self.config.borrow());
         let decoy = self.decoy.clone();
         let checked = blocking::run("password", move || {
-            // Held to the end of the work, even if the client has gone.
+            // Held until the work ends, even if the client has disconnected.
             let _checking = checking;
             let right = hash.as_ref().is_some_and(|hash| hash.matches(&password));
             if !right {

@@ -17,7 +17,7 @@ use crate::cli::exit::CliError;
 /// Stack of a copying thread, in bytes: its calls are shallow.
 const STACK_BYTES: usize = 64 * 1024;
 
-/// The service's ends, and what has to be copied here.
+/// The service's ends, and the copying to do here.
 pub(super) struct Pipes {
     /// The service reads lines from it.
     pub(super) input: OwnedFd,

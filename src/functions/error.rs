@@ -1,4 +1,4 @@
-//! Why a call that runs functions has no value.
+//! Failures of calls that run functions.
 
 use std::fmt;
 
@@ -31,7 +31,7 @@ pub enum FunctionErrorKind {
     /// A function does not compile, or compiling it ended its process.
     #[error("{reason}")]
     Compilation {
-        /// The reference's text.
+        /// The reference's message.
         reason: String,
         /// The error of the prompt.
         error: PromptError,
@@ -87,7 +87,7 @@ impl FunctionError {
         .into()
     }
 
-    /// Adds the place, as far as it is missing.
+    /// Adds the missing parts of the place.
     pub(super) fn at(mut self, place: Place) -> Self {
         let known = *self.place;
         *self.place = Place {

@@ -1,6 +1,6 @@
 //! Problems: which of the troubles found have lasted, and since when.
 //!
-//! SUMMARY   Each check adds what it found. [`Problems`] reports what has lasted.
+//! SUMMARY   Each check adds its findings. [`Problems`] reports those that have lasted.
 //! PROMISES  A trouble is reported once it has lasted the delay of its [`Kind`], with the time at which it was first
 //!           found, until it has not been found for [`OVER_AFTER`]: nothing flaps. Losses end when they are
 //!           acknowledged. The worst come first.

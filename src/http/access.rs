@@ -52,7 +52,7 @@ pub(super) type User = ReqData<Rc<Visitor>>;
 pub(super) type Order = ReqData<Rc<PendingOrder>>;
 
 impl Visitor {
-    /// Returns who is connected.
+    /// Returns the peer.
     pub(super) fn holder(&self) -> Holder {
         let local = self.local.as_deref().cloned().unwrap_or_default();
         Holder {

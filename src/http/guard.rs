@@ -56,7 +56,7 @@ pub(super) struct Connection {
     idle_since: Cell<Instant>,
     /// When the first byte of a head arrived; for the first head, when the connection was made.
     head_since: Cell<Option<Instant>>,
-    /// Whether something was read during an open request: another one may begin with it.
+    /// Whether bytes were read during an open request: they may begin another one.
     has_more: Cell<bool>,
     /// Whether the answer is a stream, which may be read slowly.
     is_stream: Cell<bool>,

@@ -17,7 +17,7 @@ use super::losses::Losses;
 const LAST_REPORT_TRIES: u32 = 100;
 const LAST_REPORT_PAUSE: Duration = Duration::from_millis(5);
 
-/// A queue that counts what it drops.
+/// A queue that counts dropped records.
 pub(super) struct Overflow {
     core: AsyncCore,
     /// Dropped since the last report.

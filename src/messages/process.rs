@@ -35,7 +35,7 @@ pub struct Prompt {
     pub verbatim: bool,
     /// The loan that it is for.
     pub loan: Option<Arc<Loan>>,
-    /// The receiver of the answers, which also says whether it is one command.
+    /// The receiver of the answers; its variant also tells whether there is one command.
     pub answer_to: AnswerTo,
 }
 

@@ -177,7 +177,7 @@ impl Definition {
         self
     }
 
-    /// Takes the lines of its comment, which all begin with a blank.
+    /// Takes the lines of its comment, which all begin with a space.
     pub(super) const fn means(mut self, comment: &'static str) -> Self {
         self.help = comment.trim_ascii();
         self

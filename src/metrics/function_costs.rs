@@ -2,7 +2,7 @@
 //!
 //! SUMMARY   [`FunctionCosts::note`] adds a call that is over, [`FunctionCosts::of`] returns the functions of a
 //!           period. Of a period two halves are kept, the current and the previous one, so that it covers at least
-//!           half of its length, and says how much.
+//!           half of its length, and reports its length.
 //! PROMISES  Each half has at most [`FUNCTIONS_MAX`] functions. A new function evicts the cheapest, whose time
 //!           becomes its `uncertain`: no function that cost more than that is missing.
 //! LIMITS    Names are cut as in [`Subject`]: functions whose long names begin alike share a row.

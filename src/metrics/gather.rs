@@ -86,7 +86,7 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// The number of names without their own row.
+/// Counts, for each label, the names without their own row.
 fn left_out(
     to: &mut Snapshot,
     status: &DaemonStatus,
@@ -256,7 +256,7 @@ fn replication(to: &mut Snapshot, metrics: &ReplicationMetrics) {
 }
 
 metrics! {
-    /// How long it has run.
+    /// The time since the start.
     pub(super) const UPTIME;
 
     /// Time since the service started

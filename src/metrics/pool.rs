@@ -41,7 +41,7 @@ pub(crate) enum IsolateEvent {
 pub(crate) enum OpenFailure {
     /// It did not start in time.
     Timeout,
-    /// It was not needed any more.
+    /// It was no longer needed.
     Stopped,
     /// Its command is wrong, or it ended at once.
     QueryServer,

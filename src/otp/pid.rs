@@ -1,7 +1,7 @@
 //! Monitors: exactly one `Down` when the watched actor ends, for any reason; and links, which also order the watcher
 //! to end.
 //!
-//! SUMMARY   A [`PidGuard`] is owned by what is watched: an actor, a connection or a plain task; others refer to it
+//! SUMMARY   A [`PidGuard`] is owned by the watched party: an actor, a connection or a plain task; others refer to it
 //!           by a [`Pid`].
 //! PROMISES  Every monitor gets one [`Down`] and every link one [`Stop`], even if it is set after the actor's death,
 //!           and after a panic, a dropped future or the end of an arbiter: `Drop` sends the notice, because nothing

@@ -28,7 +28,7 @@ pub struct Stop {
     pub now: bool,
 }
 
-/// A running child: how to monitor and how to end it.
+/// A running child: how to monitor and stop it.
 struct Running {
     pid: Pid,
     stop: Recipient<Stop>,

@@ -81,7 +81,7 @@ impl fmt::Display for Ability {
 pub enum Finding {
     /// It exists.
     Present,
-    /// It is missing; the text says how this is known.
+    /// It is missing; the text explains how this is known.
     Absent(Arc<str>),
     /// Unknown, and not refused.
     Open,

@@ -292,7 +292,7 @@ impl ProcShared {
         }
     }
 
-    /// Suspends again what has resumed in its suspended cell. Called by the lender only.
+    /// Suspends again processes that resumed in its suspended cell. Called by the lender only.
     pub(crate) fn rest_again(&self) {
         if let Some(orders) = &mut *self.lock_orders() {
             orders.rest_again();

@@ -115,7 +115,7 @@ pub enum PromptError {
         fatal: bool,
     },
     /// No answer arrived in time. The process was killed. If the prompt runs functions, the function is at fault;
-    /// otherwise the query server, and another one may do better.
+    /// otherwise the query server, and another one may succeed.
     #[error("{}", timeout_text(*timeout, *command, *held_back, tenant_key.as_deref()))]
     Timeout {
         /// The time it had.
@@ -252,7 +252,7 @@ impl PromptError {
         }
     }
 
-    /// Returns who is at fault.
+    /// Returns the party at fault.
     pub const fn fault(&self) -> Fault {
         match self {
             Self::Timeout { command, .. } if command.runs_functions() => Fault::Function,

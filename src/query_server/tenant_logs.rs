@@ -37,7 +37,7 @@ pub(crate) const TOTAL_BYTES_MAX: usize = 64 << 20;
 /// Maximum number of tenants with lines.
 pub(crate) const TENANTS_MAX: usize = 10_000;
 
-/// The longest name of a tenant with lines, in bytes.
+/// Maximum length of the name of a tenant with lines, in bytes.
 const NAME_BYTES_MAX: usize = 256;
 
 /// The longest message and the longest name in a line, in bytes; the rest is cut off.
@@ -95,7 +95,7 @@ impl TenantLine<'_> {
         self.ddoc = self.ddoc.map(cut);
         self.doc = self.doc.map(cut);
         self.name = self.name.map(cut);
-        // Texts and numbers always serialize.
+        // Strings and numbers always serialize.
         let mut text = serde_json::to_string(&self).unwrap_or_default();
         text.replace_range(
             ..1,

@@ -1,4 +1,4 @@
-//! Whether a job may begin a checkpoint, and continue it: always, or while the daemon holds its document's lease.
+//! Whether a job may begin or continue a checkpoint: always, or while the daemon holds its document's lease.
 //!
 //! SOURCE    FL-3 and FL-5 of `policy::ownership`.
 

@@ -266,16 +266,16 @@ pub fn refused_over_http(section: &str, name: &str) -> Option<&'static str> {
     own.or_else(|| kind(section, name)?.only_in_files())
 }
 
-/// Returns whether what is set over HTTP in this section holds for all daemons of a database. What a daemon has
-/// for itself is not: how it is reached and bounded as a whole, where it logs, services.
+/// Returns whether settings made over HTTP in this section apply to all daemons of a database. A daemon's own do not:
+/// how it is reached and bounded as a whole, where it logs, services.
 pub fn is_shared(section: &str) -> bool {
     let is_own = |(family, _)| family == SERVICES;
     !matches!(section, "server" | LOG) && !family(section).is_some_and(is_own)
 }
 
-/// The sections, and families, that decide how replications and functions run, which is meant to be the same at all
-/// daemons of a fleet. The other sections say how a daemon is reached, where it stores and logs data, what resources of
-/// the machine it may use, and who may log in.
+/// The sections, and families, that decide how replications and functions run, which should be the same at all
+/// daemons of a fleet. The other sections say how a daemon is reached, where it stores and logs data, what resources
+/// of the machine it may use, and who may log in.
 const OF_FLEET: [&str; 8] = [
     "couchdb",
     QUERY,
@@ -287,7 +287,7 @@ const OF_FLEET: [&str; 8] = [
     TENANTS,
 ];
 
-/// Returns whether a key is meant to have the same value at all daemons of a fleet.
+/// Returns whether a key should have the same value at all daemons of a fleet.
 pub(super) fn is_of_fleet(section: &str, name: &str) -> bool {
     let owner = family(section).map_or(section, |(family, _)| family);
     let is_of_machine = find(section, name).is_some_and(|key| key.is_of_machine);

@@ -1,4 +1,4 @@
-//! Makes the core's pool settings from a pool's section.
+//! Derives the core's pool settings from a pool's section.
 
 use std::time::Duration;
 
@@ -69,7 +69,7 @@ impl PoolConfig {
             // A pool with a process for each database does not trust a process to forget.
             can_forget: terms.can_forget && reuse == Reuse::Any,
             isolates_max,
-            // Its tenants may already know everything of each other.
+            // Its tenants can already see each other's data.
             lends_taught: reuse == Reuse::Any && !terms.isolates_functions,
             on_client_crash: section.on_client_crash.unwrap_or(defaults.on_client_crash),
             recycle: Recycle {

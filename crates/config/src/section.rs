@@ -1,8 +1,8 @@
 //! A section of the configuration: one declaration for each key.
 //!
 //! SUMMARY   [`section!`] turns a list of keys into the struct of their values and the rows of [`super::keys`]. The
-//!           rows drive parsing, nearest names, range errors, `check-config`, reload, what can be set over HTTP and
-//!           the socket, `config/default.toml` and the tables of `docs/configuration.md`.
+//!           rows drive parsing, nearest names, range errors, `check-config`, reload, changes over HTTP and the
+//!           socket, `config/default.toml` and the tables of `docs/configuration.md`.
 //! PROMISES  A key's name, sentence, type, default, bounds, unit, and who can set it when are in one place.
 
 use serde::de::DeserializeOwned;

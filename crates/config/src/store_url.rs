@@ -108,7 +108,7 @@ impl StoreUrl {
         mode.unwrap_or_default()
     }
 
-    /// Returns the file of certificates to verify the server's by, if one is named.
+    /// Returns the file of CA certificates that verify the server's, if one is named.
     pub fn root_certificates(&self) -> Option<PathBuf> {
         self.parameter("sslrootcert").map(PathBuf::from)
     }

@@ -74,7 +74,7 @@ pub(super) fn check(config: &Config, service_user: Option<u32>) -> Vec<Problem> 
     rules.problems
 }
 
-/// The rules, and what they found.
+/// The rules and their findings.
 struct Rules<'a> {
     config: &'a Config,
     problems: Vec<Problem>,

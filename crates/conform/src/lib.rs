@@ -1,4 +1,4 @@
-//! Conformance: does a command answer as a query server of CouchDB should?
+//! Conformance: tests whether a command answers like CouchDB's query servers.
 //!
 //! SUMMARY   [`suite`] has the cases, [`peer`] is the program under test, [`play`] plays one case, [`run`] many,
 //!           [`report`] sums up the results by ability; [`junit`] writes them as XML.

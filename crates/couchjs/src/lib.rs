@@ -82,7 +82,7 @@ pub struct Options {
     pub memory_bytes: usize,
     /// Maximum length of a line that the parent accepts, in bytes.
     pub line_bytes_max: usize,
-    /// Whether error reasons are texts even where CouchDB answers an object; a `reset` can override it.
+    /// Whether error reasons are strings even where CouchDB answers an object; a `reset` can override it.
     pub text_reasons: bool,
     /// Whether functions that only read their document get it unfrozen. The rows are the same, only faster.
     pub optimize_functions: bool,

@@ -151,7 +151,7 @@ impl Lines {
         next
     }
 
-    /// Drops what was read of a line.
+    /// Drops the part of a line read so far.
     fn skip(&mut self) {
         self.skipped += self.read.len() - self.start;
         self.read = Vec::with_capacity(READ_BYTES);

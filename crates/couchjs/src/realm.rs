@@ -592,7 +592,7 @@ fn is_async(function: &Function<'_>) -> bool {
     )
 }
 
-/// CouchDB's message for a source that is no function, or an async one.
+/// CouchDB's message for a source that is not a function, or an async one.
 pub(super) const NO_FUNCTION: &str = "Expression does not eval to a function.";
 
 /// The error of an async function, which CouchDB does not consider a function.

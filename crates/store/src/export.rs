@@ -288,7 +288,7 @@ pub enum ExportError {
     /// The file cannot be read.
     #[error("{0}")]
     Io(#[from] io::Error),
-    /// It differs from what was written.
+    /// It differs from the written one.
     #[error("line {line} is damaged: {what}")]
     Damaged {
         /// The line, from 1.

@@ -1,6 +1,6 @@
 //! Which layers of the pools' cells hold: logged once, shown by `status`.
 //!
-//! PROMISES  Each cell is tried once, at the start and when the first pool gets it. Missing layers are logged once,
+//! PROMISES  Each cell is probed once, at startup or when the first pool gets it. Missing layers are logged once,
 //!           with the remedy; pools without a cell are named.
 
 use std::collections::BTreeSet;

@@ -134,7 +134,7 @@ pub(crate) struct OtherJob {
     pub status: Arc<OtherStatus>,
     /// The address of its daemon.
     pub daemon: Arc<str>,
-    /// Why its state is not known any more, if the lease of its daemon is over.
+    /// Why its state is no longer known, if its daemon's lease has expired.
     pub lost: Option<String>,
 }
 
@@ -200,7 +200,7 @@ impl Fleet {
         Some(self.memory().read?.elapsed().as_secs())
     }
 
-    /// Reads the daemons, and what they wrote since the last read.
+    /// Reads the daemons, and their reports since the last read.
     ///
     /// # Errors
     /// The database does not answer; earlier results stay.

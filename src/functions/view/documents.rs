@@ -52,8 +52,8 @@ impl Document {
         std::str::from_utf8(&self.id).expect("VW-8: a document was checked to be UTF-8")
     }
 
-    /// Returns the document unchanged, without surrounding white space. With [`Members::Named`], returns only what is
-    /// sent.
+    /// Returns the document unchanged, without surrounding white space. With [`Members::Named`], returns only the
+    /// members to send.
     pub fn text(&self) -> &str {
         let end = self.prompt.len() - PROMPT.1.len();
         std::str::from_utf8(&self.prompt[PROMPT.0.len()..end])

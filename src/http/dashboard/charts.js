@@ -21,7 +21,7 @@ function points(values, most, first) {
   return values.map(step).join("");
 }
 
-// One number over time; the text of the picture says what the line shows.
+// One number over time; the picture's alternative text describes the line.
 function chart(name, { at, period }, kind, values, format, note) {
   const most = Math.max(...values, 0);
   const width = Math.max(values.length, SAMPLES_MIN) - 1, first = width + 1 - values.length;

@@ -1,4 +1,4 @@
-// Makes elements, and changes what is on the page into what it should be.
+// Creates elements, and updates the page to a new state.
 //
 // A view is rebuilt at each answer; `patch` changes only what differs, so that the focus, a selection, an
 // open list and the place on the page stay. Texts are set as text, never as markup: names of pools, URLs and
@@ -22,8 +22,7 @@ export function h(tag, attributes, ...children) {
   return node;
 }
 
-// Makes the children of an element those that are given. Those with a data-key stay the same element wherever
-// they stand.
+// Replaces the children of an element. Those with a data-key keep their element, even if moved.
 export function patch(parent, next) {
   const keyed = new Map();
   for (const child of parent.children) if (child.dataset.key !== undefined) keyed.set(child.dataset.key, child);
@@ -52,7 +51,7 @@ function change(old, node) {
     return;
   }
   for (const { name } of [...old.attributes]) {
-    // Whether a list is open is the reader's choice.
+    // The visitor decides whether a list is open.
     if (!node.hasAttribute(name) && name !== "open") old.removeAttribute(name);
   }
   for (const { name, value } of node.attributes) {
@@ -64,7 +63,7 @@ function change(old, node) {
   if (isField && old !== document.activeElement && old.value !== node.value) old.value = node.value;
 }
 
-// Shows nodes; an element that is moved keeps the focus.
+// Shows nodes; a moved element keeps the focus.
 export function show(parent, nodes) {
   const focused = document.activeElement;
   patch(parent, nodes.flat(2).filter((node) => node != null && node !== false));
@@ -76,7 +75,7 @@ export const link = (path, text, attributes) => h("a", { href: path, ...attribut
 // A link from names: each is encoded, since a name may have slashes.
 export const to = (...names) => `#/${names.map(encodeURIComponent).join("/")}`;
 
-// A table of so few columns fits a phone.
+// Maximum columns of a table that fits a phone.
 const SLIM_MAX = 4;
 
 // A table. `columns` are [heading, class]; `rows` are {key, cells, mood}, cells in the order of the columns.
@@ -85,7 +84,7 @@ export function table(id, columns, rows, nothing) {
   const cell = (value, [heading, kind]) => {
     const isNumber = typeof value === "number";
     const text = isNumber ? value.toLocaleString("en") : value ?? "";
-    // A long text is cut after some lines; the page of the thing has all of it.
+    // A long text is cut after some lines; the row's own page has all of it.
     const shown = kind.includes("text") && typeof text === "string" && text !== "" ? h("span", null, text) : text;
     const label = typeof heading === "string" ? heading : heading.textContent;
     return h("td", { class: kind, "data-label": label }, shown);
@@ -110,7 +109,7 @@ export const section = (title, count, ...nodes) => h("section", { "data-key": ti
 
 export const mood = (text, kind) => h("span", { class: kind }, text);
 
-// Links to the page before and after, and what is shown of how many.
+// Links to the previous and next page, and which rows of how many are shown.
 export function pages(total, skip, size, path) {
   if (total <= size && skip === 0) return null;
   const end = Math.min(skip + size, total);

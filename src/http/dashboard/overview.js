@@ -1,5 +1,5 @@
-// The first view: what is wrong; below it pools, functions and replications, those in trouble first; then services, daemons,
-// the last hour, and who did what.
+// The first view: problems; below them pools, functions and replications, those in trouble first; then services,
+// daemons, the last hour, and recent orders.
 
 import { ask, query, remembering } from "./api.js";
 import * as charts from "./charts.js";

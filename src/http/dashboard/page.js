@@ -65,7 +65,7 @@ function enter({ view, listed, names }, found) {
   const isFirst = shownPath === null;
   if (path === shownPath) return;
   shownPath = path;
-  // A question is about what was shown.
+  // A question refers to the previous view.
   document.querySelector("dialog")?.close();
   const title = plain(view.title(names, found));
   named = title === "" ? SENTENCE : `${title} · Settee`;

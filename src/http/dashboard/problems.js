@@ -1,4 +1,4 @@
-// The list of problems, with which the first view begins: what is wrong at all daemons, why, and what to do.
+// The list of problems at the top of the first view: those of all daemons, with cause and remedy.
 
 import { ask } from "./api.js";
 import { h, link, mood, section, to } from "./dom.js";
@@ -99,7 +99,7 @@ function notes({ daemons }) {
   ]).filter(Boolean).map((text) => h("p", { class: "quiet" }, text));
 }
 
-// `again` reads everything again, after an order; none for those who may give none.
+// `again` reloads everything after an order; absent for visitors who may give none.
 export function problemsOf(health, again) {
   const all = lines(health);
   const unknown = notes(health);

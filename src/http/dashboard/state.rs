@@ -2,8 +2,8 @@
 //!
 //! SUMMARY   [`state`] answers with the data common to all visitors who may look, cached by [`StateMemo`] for
 //!           [`FRESH_FOR`], and with the visitor's identity: many open pages cost little more than one.
-//! PROMISES  However many ask at the same time, one makes the state and the others wait for it. It shows jobs also
-//!           where they cannot be listed: then it says why.
+//! PROMISES  Of concurrent requests, one computes the state and the others wait for it. If jobs cannot be listed, it
+//!           says why.
 //! LIMITS    [`FUNCTIONS_MAX`] functions, those in trouble first; [`TASKS_MAX`] views that are being mapped; [`JOBS_MAX`]
 //!           jobs, those in trouble first; [`REASONS_MAX`] reasons. Making it takes at most a part of the time, one of
 //!           [`REST`], until it is [`FRESH_MAX`] old.

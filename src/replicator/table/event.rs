@@ -115,7 +115,7 @@ pub(crate) enum Taken {
     Transient,
     /// Another document.
     Document(DocRef),
-    /// Another document of this id, which does not request it any more: its owner has not caught up yet.
+    /// Another document of this id, which no longer requests it: its owner has not caught up yet.
     Former(Arc<str>),
 }
 

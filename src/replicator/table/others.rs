@@ -1,4 +1,4 @@
-//! Documents that other daemons of a fleet own, and which changes of this daemon's own are to be reported.
+//! Documents that other daemons of a fleet own, and this daemon's unreported changes.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -21,13 +21,13 @@ pub(super) struct Other {
 }
 
 impl Known {
-    /// Returns the other daemon's report, where it counts: this daemon knows nothing of the document.
+    /// Returns the other daemon's report if it counts, because this daemon knows nothing of the document.
     pub(super) fn other(&self) -> Option<&Other> {
         let is_left_to_others = self.stored == Some(0) && self.row.is_none();
         self.other.as_ref().filter(|_| is_left_to_others)
     }
 
-    /// The class that the other daemon reported, where it counts.
+    /// The class that the other daemon reported, if it counts.
     pub(super) fn class_of_other(&self) -> Option<Class> {
         self.other().map(|other| other.class)
     }

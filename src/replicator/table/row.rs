@@ -1,4 +1,4 @@
-//! A document that requests a replication, on its way to a job.
+//! A document that requests a replication, until it has a job.
 //!
 //! SUMMARY   [`Row`] is its state. [`RowTurn`] takes an event ([`Event`]) and returns the actions ([`RowAction`]).
 //! PROMISES  An event of an attempt other than the row's latest has no effect. An edit that does not change the
@@ -50,7 +50,7 @@ pub(crate) struct Row {
     pub info: Option<String>,
     /// The latest error in a few words.
     pub reason: Option<Arc<str>>,
-    /// Temporary errors in a row.
+    /// Consecutive temporary errors.
     pub errors: u32,
     /// When its state changed.
     pub last_updated: WallTime,
@@ -186,7 +186,7 @@ impl RowTurn<'_> {
         actions
     }
 
-    /// A write to a document that cannot start yet requests a retry now.
+    /// A write to a document that cannot start yet causes a retry now.
     fn written(&mut self, doc: String) -> Vec<RowAction> {
         let row = self.row.as_deref_mut();
         let Some(row) = row.filter(|row| row.state == RowState::Error) else {

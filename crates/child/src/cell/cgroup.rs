@@ -265,7 +265,7 @@ fn enter_leaf_below(root: &Path, own: &str, user: u32) {
     let is_own = |folder: &Path| fs::metadata(folder).is_ok_and(|folder| folder.uid() == user);
     if is_own(&group) && !group.parent().is_some_and(is_own) {
         let leaf = group.join(LEAF);
-        // Without it, layers are missing, and cells say why.
+        // Without it, layers are missing, and cells report why.
         drop(make_folder(&leaf).and_then(|()| write(&leaf.join("cgroup.procs"), "0")));
     }
 }

@@ -1,7 +1,6 @@
 //! Which files a command may read, as Landlock rules.
-//!
-//! SUMMARY   [`readable`] finds what the program needs to run: the system's programs and libraries, the folders of
-//!           its own files, and configured paths. [`ruleset`] turns them into rules.
+//! SUMMARY   [`readable`] finds the files that the program needs to run: the system's programs and libraries, the
+//!           folders of its own files, and configured paths. [`ruleset`] turns them into rules.
 //! PROMISES  Only `/dev/null` is writable. Folders that the service hides are never readable, only the command's own
 //!           files in them. The same holds for folders that the command shares with others (`/`, `/tmp`, `/etc`, a
 //!           home).

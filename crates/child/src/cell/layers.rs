@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use strum::{Display, EnumIter, EnumString, VariantArray};
 
-/// A restriction of a child: what it loses.
+/// A restriction of a child.
 #[derive(
     Clone,
     Copy,

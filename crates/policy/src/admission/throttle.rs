@@ -10,7 +10,7 @@ pub const THROTTLE_DELAY: Duration = Duration::from_secs(60);
 /// The maximum delay, however many starts fail.
 pub(crate) const THROTTLE_DELAY_MAX: Duration = Duration::from_secs(600);
 
-/// Failures in a row that throttle: a single one may be an accident.
+/// Consecutive failures that throttle: a single one may be an accident.
 pub const FAILURES_MIN: u32 = 3;
 
 /// Failed starts in a row that throttle if signals from outside caused them. These do not implicate the command, but
@@ -69,7 +69,7 @@ pub(crate) struct Throttle {
     failed_starts: u32,
     /// Starts that failed for any reason since then.
     all_failed_starts: u32,
-    /// Processes that ended early since one has worked.
+    /// Processes that ended early since the last one that worked.
     early_ends: u32,
 }
 

@@ -186,7 +186,7 @@ pub enum StopReason {
 }
 
 impl StopReason {
-    /// Whether the process is in good order and may get time to end by itself.
+    /// Whether the process is healthy and may get time to end by itself.
     pub const fn is_polite(self) -> bool {
         !matches!(
             self,

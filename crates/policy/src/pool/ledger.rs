@@ -178,7 +178,7 @@ pub(crate) struct Ledger {
     pub(crate) held: BTreeSet<(ClientId, ProcId)>,
     /// (client, process); ordered: a client's own processes are adjacent.
     pub(crate) owned: BTreeSet<(ClientId, ProcId)>,
-    /// The client whose end is being handled: its processes must not be lent any more.
+    /// The client whose end is being handled: its processes must no longer be lent.
     pub(super) leaving: Option<ClientId>,
     /// The request that lost its process in this event: another pool may serve it.
     pub(super) waits_again: Option<RequestId>,

@@ -50,7 +50,7 @@ pub(crate) struct Life {
     pub(super) deferred: bool,
     /// Whether something that waiters may have hoped for is gone.
     pub(super) shrunk: bool,
-    /// The next time at which something is due.
+    /// The next deadline.
     pub(crate) wake: Option<Timestamp>,
 }
 
@@ -253,7 +253,7 @@ impl Pool {
         }
     }
 
-    /// The input of admission; `stopping` says how many stopping processes count.
+    /// The input of admission; `stopping`: how many stopping processes count.
     pub(super) fn snapshot(&self, now: Timestamp, stopping: u32) -> Snapshot {
         Snapshot {
             avail: self.idle.len() as u32,

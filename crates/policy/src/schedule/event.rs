@@ -42,14 +42,14 @@ pub struct NewJob {
 /// A job's past in another scheduler. Empty by default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Earlier {
-    /// Its events; crashes in a row continue to count. Future times count as now.
+    /// Its events; consecutive crashes continue to count. Future times count as now.
     pub history: History,
     /// It is not started before this time, unless restarted.
     pub not_before: WallTime,
 }
 
 impl Earlier {
-    /// Drops the rest of a back-off that another scheduler imposed. Crashes in a row still count.
+    /// Drops the rest of a back-off that another scheduler imposed. Consecutive crashes still count.
     #[must_use]
     pub fn tried_at_once(mut self) -> Self {
         self.not_before = WallTime::ZERO;
@@ -141,7 +141,7 @@ pub enum Event {
     Reached([Server; 2]),
     /// Settings changed.
     Configure(Box<Settings>),
-    /// The service ends: stop everything, start nothing.
+    /// The service is shutting down: stop everything, start nothing.
     Shutdown,
 }
 

@@ -73,7 +73,7 @@ pub(super) enum Then {
     Pend,
     /// It is paused.
     Pause(Pause),
-    /// It was removed, and has no account any more.
+    /// It was removed, and no longer has an account.
     Leave,
 }
 

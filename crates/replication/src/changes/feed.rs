@@ -128,7 +128,7 @@ impl FeedParser {
     /// Returns the text of the next row, for [`line`], or `None` if it needs another piece.
     ///
     /// # Errors
-    /// [`FeedError`]; the feed is of no further use.
+    /// [`FeedError`]; the feed is then unusable.
     pub(crate) fn next_text(&mut self) -> Result<Option<Bytes>, FeedError> {
         if self.state == State::Head && !self.head()? {
             return Ok(None);
@@ -222,7 +222,7 @@ impl FeedParser {
 /// Parses a row.
 ///
 /// # Errors
-/// [`FeedError`]; the feed is of no further use.
+/// [`FeedError`]; the feed is then unusable.
 pub(crate) fn line(text: &[u8]) -> Result<Line, FeedError> {
     let parsed: RawLine<'_> =
         serde_json::from_slice(text).map_err(|error| malformed(&error.to_string(), text))?;

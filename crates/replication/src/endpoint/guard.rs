@@ -64,8 +64,8 @@ impl Guard {
         (self.rules.names_port(port) || is_own()).then_some(port)
     }
 
-    /// Judges what is known before a connection is opened, and returns the ports that the resolver needs to judge the
-    /// rest. `is_looked_up_here`: this program resolves the URL's host.
+    /// Applies the rules that can be decided before a connection is opened, and returns the ports that the resolver
+    /// needs for the rest. `is_looked_up_here`: this program resolves the URL's host.
     pub(super) fn ports(
         &self,
         url: &Url,

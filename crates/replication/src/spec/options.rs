@@ -36,7 +36,7 @@ pub struct Lowered {
     pub to: u32,
 }
 
-/// The members of a document that define what is replicated, from where to where.
+/// The members of a document that define its source, target and selection of documents.
 const ASKED: [&str; 16] = [
     "source",
     "target",

@@ -1,6 +1,6 @@
 //! Statuses of jobs, which their daemons write and the others read, and orders between daemons.
 //!
-//! PROMISES  The numbers of an epoch become visible in order: a reader that has one has all before it.
+//! PROMISES  The numbers of an epoch become visible in order: a reader that sees one has seen all before it.
 //! LIMITS    The end of a transient job is kept for 10 minutes.
 
 use std::collections::BTreeMap;
