@@ -1,4 +1,4 @@
-//! The extension point: what a language is, and the registry that finds it by name.
+//! The extension point: the trait of languages, and the registry that finds them by name.
 //!
 //! SUMMARY   [`Language`] starts one process and declares its abilities; [`Registry`] maps names to languages.
 //! CALLED    By openers, on the pool's arbiter.
@@ -100,8 +100,8 @@ pub trait Language: Send + Sync {
         false
     }
 
-    /// Returns how to find out which cell layers hold for its processes; `None`: they get no cell, regardless of the
-    /// terms.
+    /// Returns how to test which cell layers are effective for its processes; `None`: they get no cell, regardless of
+    /// the terms.
     fn cell_trial(&self, _: &CellTerms) -> Option<CellTrial> {
         None
     }

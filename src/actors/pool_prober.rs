@@ -23,7 +23,7 @@ use crate::otp::tell::Tell;
 use cells::PoolCells;
 use child::Spawner;
 
-/// How many messages its mailbox holds before senders have to wait.
+/// Messages in its mailbox beyond which senders have to wait.
 const MAILBOX_MESSAGES_MAX: usize = 1024;
 
 /// Probes abilities not known yet.
@@ -33,7 +33,7 @@ pub(crate) struct PoolProber {
     cells: PoolCells,
     /// Running probes and tests of cells; each has at most one child.
     probes: Vec<SpawnHandle>,
-    /// How many of them are not done.
+    /// The number of them that are not done.
     probing: usize,
     is_stopping: bool,
     pid_guard: PidGuard,

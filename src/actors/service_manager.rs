@@ -1,7 +1,7 @@
 //! ServiceManager: starts and stops the configured services.
 //!
 //! SUMMARY   One [`Service`] for each `[services.NAME]` whose socket is bound; follows changes of the configuration.
-//! PROMISES  A service that is removed or moved accepts nothing from then on, and has
+//! PROMISES  A removed or moved service accepts no more connections, and has
 //!           [`crate::config::Server::shutdown_grace`] to finish calls in flight. One that ended because of a bug is
 //!           restarted after a while.
 //! CALLED    Last in the supervision tree, so that it is stopped first.

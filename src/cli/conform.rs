@@ -110,7 +110,7 @@ pub struct Args {
     command: Vec<OsString>,
 }
 
-/// The longest time for a case: an hour.
+/// Maximum time for a case: an hour.
 const SECONDS_MAX: f64 = 3600.0;
 
 fn seconds(text: &str) -> Result<Duration, String> {
@@ -225,7 +225,7 @@ fn failed(message: String, hint: &str) -> CliError {
 }
 
 impl Args {
-    /// Returns the language of the functions in the cases, if that is known.
+    /// Returns the language of the functions in the cases, if known.
     fn language_of_cases(&self) -> Option<&str> {
         let language = self.language.as_deref();
         let has_cases = |name: &&str| {
@@ -396,7 +396,7 @@ fn mistake(error: CaseError) -> CliError {
 }
 
 fn json(report: &Report) -> String {
-    // Texts, numbers and lists of them always serialize.
+    // Strings, numbers and lists of them always serialize.
     serde_json::to_string(report).expect("conform: a report is always JSON") + "\n"
 }
 

@@ -3,8 +3,8 @@
 //! SUMMARY   [`CallRecords::note`] takes each call of the socket and of HTTP once; [`CallRecords::costs`] returns the
 //!           costs of functions, [`CallRecords::tenants`] those of databases, [`CallRecords::take_tally`] the number
 //!           of recent calls.
-//! PROMISES  At most [`SLOW_MAX`] slow calls are logged a second. Records that the log cannot take are dropped and
-//!           counted.
+//! PROMISES  At most [`SLOW_MAX`] slow calls are logged a second. Records that do not fit the log's queue are dropped
+//!           and counted.
 
 use std::cell::RefCell;
 use std::sync::Arc;

@@ -28,7 +28,7 @@ impl fmt::Display for ProcName<'_> {
     }
 }
 
-/// Asks for the list of processes.
+/// Requests the list of processes.
 #[derive(Clone, Debug, Default, Message)]
 #[rtype(result = "Result<Vec<KnownProc>, PoolError>")]
 pub(crate) struct ListProcs {
@@ -49,7 +49,7 @@ pub(crate) struct KillProc {
 }
 
 impl KillProc {
-    /// Returns who ordered it, in a word.
+    /// Returns the user who ordered it, as text.
     pub(crate) fn by(&self) -> Arc<str> {
         let who = self.who.as_deref().cloned().unwrap_or_default();
         let uid = who.uid.map(|uid| format!("uid {uid}"));

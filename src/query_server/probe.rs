@@ -17,7 +17,7 @@ use super::line::{Line, classify};
 use child::unpooled_child::UnpooledChild;
 use child::{CommandSpec, Spawner};
 
-/// The longest line read, in bytes.
+/// Maximum length of a line, in bytes.
 const LINE_BYTES_MAX: usize = 1 << 20;
 
 /// Maximum number of characters of an answer that a finding quotes.
@@ -74,7 +74,7 @@ enum Outcome {
     Other(String),
     /// It exited; how.
     Ended(String),
-    /// It does not answer `reset` as a query server does.
+    /// It does not answer `reset` like a query server.
     NoServer,
 }
 

@@ -1,4 +1,4 @@
-//! The state of a process that is known without asking its actor.
+//! The state of a process that can be read without its actor.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -260,7 +260,7 @@ impl ProcShared {
         self.evicted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the process back: prompts are refused until it is lent again.
+    /// Ends the loan: prompts are refused until it is lent again.
     pub(crate) fn unassign(&self, now: Timestamp) {
         let now = now.as_nanoseconds();
         self.taken_back_at.store(now, Ordering::Relaxed);

@@ -70,7 +70,7 @@ impl From<ClientError> for Reply {
 struct Calls {
     waiting: HashMap<u64, oneshot::Sender<Reply>>,
     closed: bool,
-    /// Why it closed, until one caller was notified.
+    /// Why it closed, until one caller is notified.
     reason: Option<ClientError>,
 }
 

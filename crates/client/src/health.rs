@@ -32,7 +32,7 @@ const fn is_none(count: &u64) -> bool {
 pub struct FleetHealth {
     /// `ok`, `warning` or `critical`: that of the worst problem of all.
     pub status: String,
-    /// Each daemon's own report, starting with the daemon that was asked. Without a report so far the status is
+    /// Each daemon's own report, starting with the queried daemon. Without a report so far the status is
     /// `unknown`.
     pub daemons: Vec<Health>,
 }
@@ -52,7 +52,7 @@ pub struct Problem {
     pub since: String,
     /// Its duration in seconds.
     pub lasted_s: u64,
-    /// Why, in words.
+    /// The cause, in words.
     pub cause: String,
     /// The remedy: a command, a key, a page.
     pub remedy: String,

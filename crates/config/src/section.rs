@@ -3,7 +3,7 @@
 //! SUMMARY   [`section!`] turns a list of keys into the struct of their values and the rows of [`super::keys`]. The
 //!           rows drive parsing, nearest names, range errors, `check-config`, reload, changes over HTTP and the
 //!           socket, `config/default.toml` and the tables of `docs/configuration.md`.
-//! PROMISES  A key's name, sentence, type, default, bounds, unit, and who can set it when are in one place.
+//! PROMISES  A key's name, sentence, type, default, bounds, unit, and who may set it when are declared in one place.
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;

@@ -63,7 +63,7 @@ impl<'a> Command<'a> {
     }
 }
 
-/// The longest JSON text that is parsed to a tree of values, in bytes: the tree takes many times as much.
+/// Maximum length of JSON text parsed to a tree of values, in bytes: the tree takes many times as much.
 pub(super) const TREE_BYTES_MAX: usize = 64 << 10;
 
 /// The result of String() for a JSON value; a string too long for a name is only cut.

@@ -17,7 +17,7 @@ use super::bytecode::Script;
 /// Maximum memory of parsing, in bytes: as much as the query server's.
 const MEMORY_BYTES: usize = DEFAULT_MEMORY_BYTES;
 
-/// Beside functions, parsing may take this fraction of their memory, but at least a minimum.
+/// Besides functions, parsing may take this fraction of their memory, but at least a minimum.
 const BESIDE_PART: usize = 8;
 const BESIDE_BYTES_MIN: usize = 2 << 20;
 
@@ -65,7 +65,7 @@ impl Parser {
     }
 
     pub(super) fn parse(&self, source: &str) -> Parsed {
-        // The engine's texts end in a NUL. Another control character is valid in the same places: in literals and
+        // The engine's texts end in a NUL. Another control character is valid in the same places, in literals and
         // comments.
         let source = CString::new(source.replace('\0', "\u{1}")).expect("no NUL is left");
         self.0

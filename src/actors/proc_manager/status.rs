@@ -70,7 +70,7 @@ impl Handler<KillProc> for ProcManager {
         let by = msg.by();
         let how = match state {
             State::Ending if !msg.now => "ending",
-            // A pending prompt cannot be waited for.
+            // The service cannot wait for a pending prompt.
             _ if msg.now || shared.in_flight() > 0 => "killed",
             _ => "told",
         };
@@ -127,7 +127,7 @@ impl ProcManager {
         }
     }
 
-    /// Finds the pools with a name: one that stays, and others being removed.
+    /// Finds the pools with a name: at most one not being removed, and others that are.
     fn pools_named(&self, name: &str) -> Vec<PoolId> {
         let name = language_name(name);
         let named = self.pools.iter().filter(|(_, pool)| *pool.name == *name);

@@ -33,7 +33,7 @@ pub(super) struct UnansweredPrompt {
     pub(super) tenant_key: Option<Arc<str>>,
     /// The timeout of each `reset` among them.
     pub(super) reset_timeout: Duration,
-    /// All output for it so far, if it is to be answered verbatim.
+    /// All output for it so far, if the answer must be verbatim.
     pub(super) transcript: Option<Vec<u8>>,
     /// The loan that they belong to.
     pub(super) loan: Option<Arc<Loan>>,
@@ -65,7 +65,7 @@ impl UnansweredPrompt {
     }
 }
 
-/// Everything that waits for answers.
+/// All unanswered prompts.
 pub(super) struct Unanswered {
     /// Oldest first.
     queue: VecDeque<UnansweredPrompt>,
@@ -123,7 +123,7 @@ impl Unanswered {
         self.queue.front().is_some_and(|head| head.unless_true)
     }
 
-    /// Keeps a log entry that precedes the answer to the oldest.
+    /// Keeps a log entry printed before the answer to the oldest.
     pub(super) fn note_said(&self, entry: LogEntry) {
         if let Some(loan) = self.loan() {
             loan.said(entry);

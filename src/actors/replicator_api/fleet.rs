@@ -64,10 +64,10 @@ struct DaemonRow {
     claimed: usize,
     /// The latest known start or renewal of its lease.
     heard: Option<WallTime>,
-    /// When it began, as far as known: its first `heard`.
+    /// When it started, as far as known: its first `heard`.
     began: Option<WallTime>,
     is_there: bool,
-    /// Whether a daemon of the same address has begun since `heard`: then this is its former epoch.
+    /// Whether a daemon with the same address has started since `heard`: then this is its former epoch.
     is_superseded: bool,
     /// The problems that it reported, and the age of the report when read.
     report: Option<(Report, Duration)>,

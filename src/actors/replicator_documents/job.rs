@@ -95,7 +95,7 @@ pub(super) async fn add(
         }
     };
     if results.contains(&Err(AddJobError::ShuttingDown)) {
-        // The next start of the service makes the jobs again.
+        // The next start of the service recreates the jobs.
         return std::future::pending().await;
     }
     let results = results.into_iter().map(|result| match result {

@@ -1,4 +1,4 @@
-// The daemons that share the store; nothing is shown of a daemon that has it to itself.
+// The daemons that share the store; empty if this one does not share it.
 
 import { h, link, mood, section, table } from "./dom.js";
 import { listPath } from "./jobs.js";

@@ -6,16 +6,16 @@ import { listPath } from "./jobs.js";
 import { button, confirm } from "./orders.js";
 import { moodOf, number, plural, span, when } from "./words.js";
 
-// Names that a line has.
+// Maximum names in a line.
 const NAMES_MAX = 3;
 
-// How many problems are open on a phone.
+// Maximum problems expanded on a phone.
 const OPEN_MAX = 3;
 
 // Other daemons report three times a minute; older reports are stale.
 const OLD_S = 60;
 
-// Where what a problem is about is shown.
+// Links to the subjects of problems, by kind.
 const PLACES = {
   pool: ({ subject }) => [to("pools", subject), "Show the pool"],
   cell: ({ subject }) => [to("pools", subject), "Show the pool"],
@@ -48,7 +48,7 @@ export function lines({ daemons }) {
   return [...new Set(found.values())];
 }
 
-// How many problems there are.
+// The number of problems.
 export const countOf = (lines) => lines.reduce((sum, { subjects }) => sum + subjects.length, 0);
 
 // The daemons that have the problem; empty if only this one has it, or the fleet.
@@ -66,7 +66,7 @@ function names(subjects) {
 // A reason precedes it.
 const causeOf = ({ cause, subject }) => cause.replace(` with '${subject}'`, "");
 
-// Losses are shown until somebody acknowledges them.
+// Losses are shown until acknowledged.
 const LOSSES = ["documents_refused", "records_dropped"];
 
 function acknowledge({ kind, subjects, cause }, again) {
@@ -104,7 +104,7 @@ export function problemsOf(health, again) {
   const all = lines(health);
   const unknown = notes(health);
   if (all.length === 0) return section("Problems", null, h("p", { class: "good" }, "No problem is known."), unknown);
-  // On a phone a line of many is opened by a touch, so that more of them fit.
+  // On a phone, many problems are collapsed so that more fit; a touch expands one.
   const isOpen = all.length <= OPEN_MAX || matchMedia("(width >= 700px)").matches;
   return section("Problems", plural(countOf(all), "problem"), h("ol", { id: "problems" }, all.map((line) => shown(line, isOpen, again))), unknown);
 }

@@ -1,4 +1,4 @@
-//! The layers of a cell, and which of them hold.
+//! The layers of a cell, and which of them are effective.
 
 use std::collections::BTreeMap;
 
@@ -53,12 +53,12 @@ pub enum Layer {
     End,
 }
 
-/// Which layers hold, and why others do not. Layers that were not requested are in neither.
+/// The effective layers, and why others are missing. Layers that were not requested are in neither.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Layers {
-    /// Those that hold, in any order.
+    /// Effective layers, in any order.
     pub held: Vec<Layer>,
-    /// Those not in force -> why.
+    /// Missing layers -> the reason.
     pub missing: BTreeMap<Layer, String>,
     /// Unreadable files that a command needs, a sentence each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

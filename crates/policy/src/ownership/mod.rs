@@ -18,7 +18,7 @@
 //! # One daemon
 //!
 //! It takes an epoch, a random number unique to this start, and renews its lease every [`RENEW_EVERY`]. It claims free
-//! documents up to its share, all documents divided by the living daemons, and gives the surplus back: first the job
+//! documents up to its share, all documents divided by the live daemons, and releases the surplus: first the job
 //! stops, with a checkpoint, then the document is released. Without a renewal it releases everything
 //! [`STOP_BEFORE_END`] before its lease expires, at once and without checkpoints, and starts over with another epoch.
 //!
@@ -31,11 +31,11 @@
 //!
 //! A daemon's renewals report servers that it has not reached for long. From [`SETTLE`] after the first such renewal it
 //! *avoids* them, until [`AVOID_FOR`] after the last one; longer, up to [`AVOID_MAX`], if the same report follows soon
-//! after that. A document is *closed* to daemons that avoid one of its servers, while another living daemon has
-//! reported neither of its servers; otherwise it is open to all, so that a global outage moves nothing. A daemon gives
-//! back documents closed to it and does not claim them. For the other daemons such a document is *extra*: they own it
-//! in addition to their shares, and each takes an equal part of the documents closed to the same daemons. No document
-//! is released for being extra, which prevents cycles.
+//! after that. A document is *closed* to daemons that avoid one of its servers, while another live daemon has
+//! reported neither of its servers; otherwise it is open to all, so that a global outage moves nothing. A daemon
+//! releases documents closed to it and does not claim them. For the other daemons such a document is *extra*: they
+//! own it in addition to their shares, and each takes an equal part of the documents closed to the same daemons. No
+//! document is released for being extra, which prevents cycles.
 //!
 //! # Invariants
 //!
@@ -50,9 +50,9 @@
 //! * **FL-4: an outcome lost by a failover is derived again.** No two starts share an epoch.
 //! * **FL-5: a checkpoint is abandoned because of the lease only when the lease is over.** However slow a
 //!   replication's servers are, under a renewed lease only the time of its requests bounds a checkpoint.
-//! * **FL-6: a daemon gives up documents whose servers it cannot reach** within [`REACHED_WITHIN`] after the last
-//!   change, while another living daemon has not reported the server.
-//! * **FL-7: a daemon gives up a document because of its servers at most once in [`AVOID_FOR`]**, without other
+//! * **FL-6: a daemon releases documents whose servers it cannot reach** within [`REACHED_WITHIN`] after the last
+//!   change, while another live daemon has not reported the server.
+//! * **FL-7: a daemon releases a document because of its servers at most once in [`AVOID_FOR`]**, without other
 //!   changes. A report about servers counts as a change until [`SETTLE`] after it.
 //!
 //! FL-1 and FL-3 require clocks that agree on the duration of [`LEASE`] to within [`STOP_BEFORE_END`], including

@@ -6,10 +6,10 @@
 //!           process is chosen or opened, and by [`LOAN_COST`] for each loan; it halves every [`HALF_LIFE`]. A tenant
 //!           that starts to wait joins with the account that the latest served tenant had when it was served, unless
 //!           its own is larger: the newcomer is among the first, but gains nothing from having been idle.
-//! PROMISES  A tenant gains nothing by asking again at once, with many clients, or for a long time. However much it has
-//!           used, others precede it for at most one half-life because of that use. A change takes time logarithmic in
-//!           the number of tenants; finding the next waiter takes one lookup for each distinct number of held
-//!           processes.
+//! PROMISES  A tenant gains nothing by repeating requests at once, with many clients, or for a long time. However
+//!           much it has used, others precede it for at most one half-life because of that use. A change takes time
+//!           logarithmic in the number of tenants; finding the next waiter takes one lookup for each distinct number
+//!           of held processes.
 //! CALLED    When a request joins the queue, when a process is assigned to it, and when its use ends.
 //! SOURCE    Start-time fair queueing, with a cost that is known only at the end. Neither couch_proc_manager nor pidq
 //!           has an equivalent: their waiters are one FIFO.
@@ -18,7 +18,7 @@
 //! # How accounts stay sorted while they change
 //!
 //! Time is counted in half-lives since an origin. An account is stored as its value at the origin, that is,
-//! multiplied by two for each half-life since. So an account that nothing is added to keeps its stored value. A
+//! multiplied by two for each half-life since. So an account without additions keeps its stored value. A
 //! process held forever is an account of [`FULL`] seconds; its stored value grows and is the same for all,
 //! [`Accounts::full`]. An account is a fixed part plus that value for each held process, so tenants that hold equally
 //! many are ordered by their fixed parts until a loan begins or ends.

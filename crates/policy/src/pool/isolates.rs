@@ -21,7 +21,7 @@ const END: u32 = 10;
 /// The score from which a tenant has separate processes (is apart), until it is back to zero.
 const APART_FROM: u32 = 3 * END;
 
-/// How many offenders are remembered.
+/// Maximum offenders remembered.
 const REMEMBERED_MAX: usize = 64;
 
 /// Tenants during whose work processes have ended.
@@ -30,7 +30,7 @@ pub(crate) struct Offenders(FxHashMap<Tenant, Offender>);
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Offender {
-    /// The score not made up for yet.
+    /// The remaining score.
     score: u32,
     is_apart: bool,
 }
@@ -53,7 +53,7 @@ impl Offenders {
         row.is_apart |= row.score == APART_FROM;
     }
 
-    /// Records that a use for a tenant ended well.
+    /// Records that a use for a tenant succeeded.
     pub(super) fn note_return(&mut self, tenant: &Tenant) {
         if !self.0.is_empty()
             && let Some(row) = self.0.get_mut(tenant)

@@ -1,4 +1,4 @@
-//! Which replications wait for a server's `_db_updates`, and which read next: decisions only.
+//! Decides which replications wait for a server's `_db_updates`, and which read next.
 //!
 //! SUMMARY   A subscriber is a replication with one database of the server as its source. It reads when it is *due*:
 //!           initially, when its database was reported, and after each connect.
@@ -218,7 +218,7 @@ impl Subscribers {
         }
     }
 
-    /// Returns what a subscriber does next.
+    /// Returns a subscriber's next step.
     pub(super) fn next(&self, id: SubscriberId) -> Next {
         let Some(subscriber) = self.all.get(&id) else {
             return Next::Wait;

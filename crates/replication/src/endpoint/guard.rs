@@ -1,4 +1,4 @@
-//! Enforces which addresses may be connected to.
+//! Enforces the rules for addresses to connect to.
 //!
 //! SUMMARY   [`Guard`] judges hosts and addresses before a connection is opened; [`Guarded`] is a resolver that omits
 //!           forbidden addresses, so that a name cannot evade the rules by changing its address in between.
@@ -163,7 +163,7 @@ impl Resolve for Guarded {
         let name = name.as_str().to_owned();
         let ports = self.ports_at(&name);
         let guard = self.guard.clone();
-        // The caller replaces port 0 by its own.
+        // The caller replaces port 0 with its own.
         let (host, port) = match &self.instead {
             Some(target) => (target.host.clone(), target.port),
             None => (name.clone(), 0),

@@ -1,6 +1,6 @@
 //! Finds the parts of a multipart body that arrives in pieces.
 //!
-//! SUMMARY   [`Parser::push`] takes a piece, [`Parser::next`] returns what is in it: the headers of a part, its
+//! SUMMARY   [`Parser::push`] takes a piece, [`Parser::next`] returns its elements: the headers of a part, its
 //!           bytes, its end, the end of the body.
 //! PROMISES  It never waits and never holds more than a piece, a delimiter and [`HEADERS_MAX`]. The bytes of a part
 //!           are slices of the pieces, except where a delimiter is split.

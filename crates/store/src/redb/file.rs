@@ -3,8 +3,8 @@
 //! PROMISES  Only their owner can read the file and the directories made for it: replications have passwords. A
 //!           damaged file, or one that is not a store, is not modified: the checksums of all pages are verified on
 //!           opening. Files are created atomically, so an empty one is damaged.
-//! LIMITS    In a file that was not closed, redb cannot tell a damaged last transaction from an interrupted one: it
-//!           returns to the previous transaction.
+//! LIMITS    In a file that was not closed, redb cannot distinguish a damaged last transaction from an interrupted
+//!           one: it returns to the previous transaction.
 
 use std::io;
 use std::path::Path;
@@ -126,7 +126,7 @@ fn make(path: &Path) -> Result<(), OpenProblem> {
     if let Some(directory) = path.parent().filter(|path| !path.as_os_str().is_empty()) {
         own_folder::make(directory)?;
     }
-    // Another process may be faster: the lock decides.
+    // Another process may be first: the lock decides.
     let or_there = |made: io::Result<()>| match made {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         made => made,
