@@ -45,7 +45,7 @@ pub struct Listed {
 /// Rows for a list function; an error ends the call.
 pub type Rows = mpsc::Receiver<Result<ListRow, FunctionError>>;
 
-/// How many rows, or parts, are buffered if all rows are given at once.
+/// Buffered rows, or parts, if all rows are given at once.
 const AHEAD: usize = 16;
 
 impl QueryServers {

@@ -2,9 +2,9 @@
 //!
 //! SUMMARY   [`read`] reads a whole body; [`Incoming`] reads the pieces of a stream of lines. Read data counts in the
 //!           request's [`Account`], its share of the memory of all requests in flight.
-//! PROMISES  A body that is too long is refused as soon as that is known, one without memory for it before it is
-//!           read. At most [`UNKNOWN_BYTES_MAX`] are read from an unauthenticated sender. A client that sends
-//!           nothing, or too slowly, is disconnected. A long body does not block a thread that serves others.
+//! PROMISES  A body that is too long is refused as soon as its length is known, one for which memory is lacking
+//!           before it is read. At most [`UNKNOWN_BYTES_MAX`] are read from an unauthenticated sender. A client that
+//!           sends nothing, or too slowly, is disconnected. A long body does not block a thread that serves others.
 
 use std::cell::RefCell;
 use std::io;
@@ -55,7 +55,7 @@ impl Account {
     /// Sets the size of the request's part.
     ///
     /// # Errors
-    /// There is not enough room.
+    /// There is not enough memory.
     pub(super) fn set(&self, bytes: usize) -> Result<(), Refusal> {
         Ok(self.0.borrow_mut().set(bytes)?)
     }

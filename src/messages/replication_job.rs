@@ -26,7 +26,7 @@ use replication::spec::Replication;
 
 pub use crate::replicator::{CheckpointGuard, JobLease};
 
-/// A run of a job to be started.
+/// A run of a job to start.
 #[derive(Clone, Debug)]
 pub struct NewRun {
     /// The replication.
@@ -37,7 +37,7 @@ pub struct NewRun {
     pub number: Run,
     /// Counts of earlier runs, if known.
     pub earlier: Stats,
-    /// Asked before each checkpoint.
+    /// Consulted before each checkpoint.
     pub guard: CheckpointGuard,
     /// Receives the run's events. The last one has the run's end.
     pub events: Recipient<JobEvent>,
@@ -135,9 +135,9 @@ pub struct JobProgress {
     pub stats: Stats,
     /// Bytes of documents and attachments sent to the target in this run.
     pub bytes_written: u64,
-    /// The highest sequence that is done.
+    /// The highest completed sequence.
     pub source_seq: Seq,
-    /// Everything up to this sequence is done.
+    /// All changes up to this sequence are completed.
     pub through_seq: Seq,
     /// The sequence that the last checkpoint recorded.
     pub checkpointed_source_seq: Seq,
@@ -168,7 +168,7 @@ pub struct Completed {
     pub progress: JobProgress,
 }
 
-/// Tells a job to stop: it drops work in progress, leaves a checkpoint if that takes at most [`STOP_MAX`], and ends.
+/// Orders a job to stop: it drops work in progress, leaves a checkpoint if that takes at most [`STOP_MAX`], and ends.
 #[derive(Clone, Copy, Debug, Message)]
 #[rtype(result = "()")]
 pub struct StopJob;
@@ -184,9 +184,9 @@ pub type StartJobs = Box<dyn FnMut(NewRun) -> Result<RunningJob, Crash>>;
 
 /// A started run.
 pub struct RunningJob {
-    /// When this pid ends, nothing of the run is left.
+    /// Ends once all of the run is dropped.
     pub pid: Pid,
-    /// Where to request its end.
+    /// Receives the order to stop.
     pub stop: Recipient<StopJob>,
     /// Ends it at once, without a checkpoint.
     pub kill: Box<dyn Fn()>,
@@ -207,7 +207,7 @@ pub(crate) struct TerminateChild {
     pub within: Duration,
 }
 
-/// A run has ended. Sent exactly once for each run to be started.
+/// A run has ended. Sent exactly once for each [`StartChild`].
 #[derive(Clone, Debug, Message)]
 #[rtype(result = "()")]
 pub(crate) struct ChildEnded {

@@ -4,8 +4,8 @@
 //!           [`attach`] turns a connection into the plain input and output of one process. [`Operator`] manages the
 //!           daemon.
 //! PROMISES  Calls may be concurrent: requests are pipelined on one connection, and replies matched by id. Every call
-//!           ends, with its answer or an error that says whose fault it is and whether a retry may help. Dropping the
-//!           client closes the connection, and the service reclaims its processes.
+//!           ends, with its answer or an error that states whose fault it is and whether a retry may help. Dropping
+//!           the client closes the connection, and the service reclaims its processes.
 //! LIMITS    Unix sockets only. At most [`REQUESTS_QUEUED_MAX`] requests wait to be sent; a reply has at most
 //!           [`REPLY_BYTES_MAX`] bytes.
 //!

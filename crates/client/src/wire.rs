@@ -18,7 +18,7 @@ use super::report::Report;
 pub struct Borrowed {
     /// The token that identifies it in prompts and its return.
     pub proc: String,
-    /// Its pool; `None` if the service is too old to say.
+    /// Its pool; `None` if the service is too old to report it.
     #[serde(default)]
     pub pool: Option<String>,
     /// Its language, in the service's spelling.
@@ -155,7 +155,7 @@ pub(super) fn report(line: &[u8]) -> Result<Report, ClientError> {
         .map_err(|error| ClientError::Protocol(format!("a report: {error}")))
 }
 
-/// How many bytes of an invalid reply an error quotes.
+/// Maximum bytes of an invalid reply quoted in an error.
 const EXCERPT_BYTES: usize = 100;
 
 /// Reads a member that is present, even as `null`.

@@ -24,7 +24,7 @@ pub(super) const OUTPUT_BYTES_MAX: usize = 1 << 20;
 /// How long a line may wait for a running command.
 const HELD_MAX: Duration = Duration::from_millis(5);
 
-/// The shortest time of an alarm.
+/// Minimum time of an alarm.
 const AT_ONCE: Duration = Duration::from_nanos(1);
 
 /// Output lines.

@@ -1,4 +1,4 @@
-//! `settee check-config --sandbox`: which layers of each pool's cell hold on this machine.
+//! `settee check-config --sandbox`: which layers of each pool's cell are effective on this machine.
 //!
 //! SUMMARY   Tries the cells of each language's own pool and of each named pool, like the service.
 

@@ -1,4 +1,4 @@
-// The last hour as small charts: a line each, with a text that says the same.
+// The last hour as small charts: a line each, with an equivalent text.
 
 import { ask, query, remembering } from "./api.js";
 import { h } from "./dom.js";

@@ -86,7 +86,7 @@ pub(super) fn clone(flags: i32, cgroup: Option<BorrowedFd<'_>>) -> io::Result<Op
             arguments.exit_signal = signal;
             arguments.cgroup = folder.as_raw_fd() as u64;
             let size = size_of::<libc::clone_args>();
-            // SAFETY: as above; the arguments live through the call, and the size is theirs.
+            // SAFETY: as above; the arguments outlive the call, and the size is theirs.
             unsafe { libc::syscall(libc::SYS_clone3, &raw const arguments, size) }
         }
     };
@@ -200,8 +200,8 @@ extern "C" fn become_program(argument: *mut c_void) -> c_int {
     let _ = die_with_parent();
     default_signals();
     if (execution.may_start)() {
-        // SAFETY: all texts end with a zero byte, the list with a null pointer, and all live through the
-        // call, which returns only if it failed.
+        // SAFETY: all strings end with a zero byte, the list with a null pointer, and all outlive the call, which
+        // returns only if it failed.
         unsafe { libc::execvp(execution.words[0], execution.words.as_ptr()) };
         execution.error = io::Error::last_os_error().raw_os_error();
     }
@@ -240,8 +240,7 @@ pub(super) fn filter_with_listener(filter: &BpfProgram) -> io::Result<OwnedFd> {
         len: filter.len() as libc::c_ushort,
         filter: filter.as_ptr() as *mut libc::sock_filter,
     };
-    // SAFETY: the program points to as many steps as it says, of the system's layout, which the call
-    // copies.
+    // SAFETY: the program points to the stated number of steps, of the system's layout, which the call copies.
     let made = unsafe {
         libc::syscall(
             libc::SYS_seccomp,

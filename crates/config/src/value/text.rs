@@ -1,4 +1,4 @@
-//! Texts of a certain form: names, addresses, lines, secrets; and lists of them.
+//! Strings of a certain form: names, addresses, lines, secrets; and lists of them.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
@@ -27,7 +27,7 @@ pub(crate) const USER_NAME_RULE: &str =
 /// Maximum length of a line that is sent verbatim, in bytes.
 const LINE_BYTES_MAX: usize = 1000;
 
-/// A form of texts.
+/// A form of strings.
 #[derive(Debug)]
 pub struct Form {
     /// Returns the normal form, or the mistake in a value.

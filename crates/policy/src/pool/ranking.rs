@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// A ranking behaves like a plain ordered set, after any changes.
+        /// A ranking behaves like an ordered set after any changes.
         #[test]
         fn a_ranking_is_an_ordered_set(changes in prop::collection::vec((any::<bool>(), 0..60_u64), 0..400)) {
             let (mut ranking, mut model) = (Ranking::default(), BTreeSet::new());

@@ -3,7 +3,7 @@
 //! SUMMARY   [`Shares`] keeps an account for each tenant that has used processor time recently. It is a bucket that
 //!           holds the share of one [`WINDOW`], and refills at the rate of the share. The cost of a process's use is
 //!           taken out when the use ends; a tenant that has used more than the bucket held is in debt until the share
-//!           has made up for it.
+//!           has refilled it.
 //! PROMISES  A debt lasts at most [`DEBT_MAX`]. Each change costs a logarithm of the number of accounts.
 //! CALLED    By [`super::tenants`], which holds back tenants in debt.
 //! SOURCE    The generic cell rate algorithm: a bucket is stored as the time when it will be full.
@@ -20,7 +20,7 @@ use crate::time::Timestamp;
 /// The time in which an empty bucket fills.
 pub(crate) const WINDOW: Duration = Duration::from_secs(60);
 
-/// The largest debt, as the time in which the share makes up for it.
+/// Maximum debt, as the time in which the share covers it.
 pub(crate) const DEBT_MAX: Duration = Duration::from_secs(180);
 
 /// Maximum number of accounts.

@@ -117,7 +117,7 @@ pub(crate) enum ProcState {
         /// The request, while it waits.
         request: Option<RequestId>,
     },
-    /// In hand: being moved between two uses. Never seen between two events (PM-14).
+    /// Being moved between two uses. Never occurs between two events (PM-14).
     Transitioning,
 }
 
