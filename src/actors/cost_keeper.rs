@@ -27,7 +27,7 @@ use settee_config::generated;
 /// How often the file is written.
 const SAVE_EVERY: Duration = Duration::from_secs(60);
 
-/// Returns the contents of a file, and its path if costs may be kept there. Blocks.
+/// Returns the contents of a file, and its path if costs can be saved there. Blocks.
 pub(crate) fn load(file: Option<&Path>, log: &Logger) -> (TenantCosts, Option<PathBuf>) {
     let none = || TenantCosts::new(system_time());
     let Some(file) = file else {

@@ -6,14 +6,14 @@
 //!           ([`NativeProcess`](super::native_process::NativeProcess)).
 //! PROMISES  Every prompt is answered once. A late, duplicated, unsolicited or malformed line is never an answer
 //!           (PM-10): it ends the process. State left by the previous holder is reset before the first line of the
-//!           next, or together with it, unless a call left the process reset; the previous holder's timeout, last words
+//!           next, or together with it, unless a call left the process reset; the previous holder's timeout, stderr
 //!           and printed lines never affect the next. The actor ends with its process; its pid guard notifies every
 //!           watcher, however the actor ends.
 //! CALLED    Started by an opener; prompted under its token by its holder.
 //! SOURCE    couch_os_process.
-//! DIFFERS   Prompts are pipelined. A prompt's deadline counts from when it is the oldest; log lines and partial
-//!           output do not extend it. A prompt to an ended process always fails with the same error. A process that
-//!           did nothing wrong is ended politely.
+//! DIFFERS   Prompts are pipelined. A prompt's deadline counts from when it becomes the oldest; log lines and partial
+//!           output do not extend it. A prompt to an ended process always fails with the same error. A process
+//!           without a fault is stopped gracefully.
 //! LIMITS    An extra line that arrives while prompts are unanswered counts as the next answer. Then one line is left
 //!           over: if it is read as the answer to a fence, or together with the last answer, it turns that answer into
 //!           an error; if it is read later, it ends the process.
@@ -56,7 +56,7 @@ pub(crate) const PROMPTS_IN_FLIGHT_MAX: usize = 1024;
 /// The fault of a process that did not select an isolate.
 const NOT_SELECTED: &str = "an answer to tenant that does not say which isolates have ended";
 
-/// The least interval between checks whether a process is idle.
+/// Minimum interval between checks whether a process is idle.
 const IDLE_CHECK_INTERVAL_MIN: Duration = Duration::from_millis(1);
 
 /// Runs a query server: sends lines and receives answers.
@@ -104,7 +104,7 @@ pub(super) enum Unasked {
 
 /// One query server and its state.
 pub struct Process<B: Backend> {
-    /// Dropped before the pid guard: the query server is gone before anybody learns of the actor's end.
+    /// Dropped before the pid guard: the query server is gone before any watcher is notified of the actor's end.
     pub(super) backend: B,
     pub(super) context: StartContext,
     pub(super) shared: Arc<ProcShared>,
@@ -456,7 +456,7 @@ impl<B: Backend> Process<B> {
         self.exited(exit_report, false, ctx);
     }
 
-    /// Tells the manager, repeatedly, when the process has been idle for `idle_limit`.
+    /// Repeatedly notifies the manager once the process has been idle for `idle_limit`.
     fn watch_idleness(wait: Duration, ctx: &mut Context<Self>) {
         ctx.run_later(wait, |process, ctx| {
             let context = &process.context;
@@ -475,7 +475,7 @@ impl<B: Backend> Process<B> {
     fn stop(&mut self, order: &StopProc, ctx: &mut Context<Self>) {
         let told = PromptError::Exited(ExitReport::stopped(order.by.as_deref()));
         if order.by.is_some() && !order.polite {
-            // Waiters learn of the stop, not of the signal.
+            // Waiters get the stop as the reason, not the signal.
             return self.end_for(told, KillReason::Stopped, ctx);
         }
         self.shared.set_exit_error(told);

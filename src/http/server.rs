@@ -51,10 +51,10 @@ const WORKERS: usize = 2;
 /// connections the time is [`LAST_REQUESTS_MAX`]: stopping workers drop requests that they have not begun to serve.
 const ACCEPTING_ENDS: Duration = Duration::from_millis(20);
 
-/// How long a client may take to close a finished connection.
+/// How long a client may take to close a completed connection.
 const CLOSE_WAIT: Duration = Duration::from_secs(2);
 
-/// Password threads of each worker; [`crate::auth`] has the stricter bound.
+/// Threads of each worker for passwords; [`crate::auth`] has the stricter limit.
 const BLOCKING_THREADS: usize = 2;
 
 /// The parts of an HTTP server.

@@ -1,4 +1,4 @@
-//! Keeps terminal escapes out of the log, which has names, lines of functions and answers of servers.
+//! Keeps terminal escapes out of the log, which contains names, lines of functions and answers of servers.
 //!
 //! SUMMARY   [`PlainWriter`] writes each unprintable character of a text as JSON does, `\u202e`; in JSON they occur
 //!           only inside strings, so that a parser of the log gets the original text. [`PlainTexts`] does so in the

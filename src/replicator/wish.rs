@@ -33,7 +33,7 @@ pub(crate) enum StoreWork {
 }
 
 impl Reading {
-    /// Reads a version. It is not acted upon if another daemon owns the document, or a later version was seen.
+    /// Reads a version. It is ignored if another daemon owns the document, or a later version was seen.
     pub fn of(document: &Document, is_acted_upon: bool, config: &Replicator) -> Self {
         let in_store = document.deleted.then_some(StoreWork::ForgetKept);
         if !is_acted_upon || document.id.starts_with("_design/") {

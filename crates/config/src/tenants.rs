@@ -1,4 +1,4 @@
-//! `[tenants.NAME]`: how much one customer's functions may have at a time, and how long they may take.
+//! `[tenants.NAME]`: limits of one customer's functions on concurrent use and on time.
 //!
 //! SUMMARY   [`TenantConfig`] is one section: of a database, or of all databases that match a pattern.
 //! SOURCE    None.

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 /// Maximum length of a string made by `$repeat`, in bytes: a case must not exhaust the host.
 const REPEATED_BYTES_MAX: u64 = 64 << 20;
 
-/// A case, ready to be played.
+/// A case, ready to play.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Case {
     /// Its name, unique in the suite.

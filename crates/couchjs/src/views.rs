@@ -288,7 +288,7 @@ impl ViewFunction {
         })
     }
 
-    /// Records for a report whether it emitted a row for a document, given as JSON text, and what it returned.
+    /// Records for a report whether it emitted a row for a document, given as JSON text, and its return value.
     fn note(&self, rows: &Object<'_>, document: Option<&str>) {
         let is_empty = rows.as_array().is_some_and(Array::is_empty);
         self.emitted.set(self.emitted.get() || !is_empty);
@@ -303,7 +303,7 @@ impl ViewFunction {
     }
 }
 
-/// Returns the source that is given as JSON.
+/// Returns the source given as JSON.
 pub(super) fn source_text(json: Option<&str>) -> Result<String, Failure> {
     let missing = || Failure::error("not_found", "missing function");
     let json = json.ok_or_else(missing)?;

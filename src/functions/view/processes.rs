@@ -66,13 +66,13 @@ pub struct ProcessError {
 pub enum ProcessErrorKind {
     /// The query server answered an error with this name, and continues.
     Function(String),
-    /// No answer came in time; the process was ended.
+    /// No answer arrived in time; the process was ended.
     Timeout,
     /// The process ended, or broke the protocol.
     Died,
     /// It printed too much, and was ended: its earlier answers may belong to other prompts.
     Shifted,
-    /// The service has ended, or was never there.
+    /// The service has ended, or was never running.
     Unavailable,
     /// No process was available.
     NoProcess {
@@ -242,7 +242,7 @@ impl Process {
                 } else {
                     ReturnStatus::Fail
                 };
-                // A service that has ended already has it back.
+                // A service that has ended has already reclaimed it.
                 let (client, proc) = (&process.client, &process.borrowed.proc);
                 drop(client.ret_proc(proc, status).await);
             }

@@ -41,7 +41,7 @@ pub(super) const NOBODY: u32 = 65534;
 pub(super) enum Told {
     /// The process of the command waits for the launcher before it executes the command.
     AboutToExecute,
-    /// The cell rests: it is suspended. Sent, like the next message, only to a launcher that watches its memory.
+    /// The cell is suspended. Sent, like the next message, only to a launcher that watches its memory.
     Rests,
     /// The cell is resumed.
     GoesOn,
@@ -103,7 +103,7 @@ impl Prepared {
 
 /// Connects it to the launcher.
 pub(super) struct Connection {
-    /// Becomes readable when the launcher has done its part, again when it has received [`Told::AboutToExecute`], and
+    /// Becomes readable when the launcher is ready, again when it has received [`Told::AboutToExecute`], and
     /// closes when it is gone.
     pub go: PipeReader,
     /// Receives [`Told::AboutToExecute`], then the status of the command, in the form of `wait`, at each change.
@@ -151,7 +151,7 @@ struct Init<'a> {
 fn drop_bounding_set() {
     for number in 0..=63 {
         let capability = CapabilitySet::from_bits_retain(1 << number);
-        // Without permission it has none to give.
+        // Without permission it cannot grant any.
         if thread::remove_capability_from_bounding_set(capability).is_err() {
             break;
         }
@@ -371,7 +371,7 @@ impl Init<'_> {
         std::process::exit(if printed.is_ok() { 0 } else { NOT_MADE_STATUS })
     }
 
-    /// Returns what the command needs and cannot read, one sentence each.
+    /// Returns the files that the command needs and cannot read, one sentence each.
     fn unreadable(&self) -> Vec<String> {
         let launch = self.launch;
         let of_program = reach::closed_to_program(&launch.program);

@@ -83,8 +83,8 @@
 //! * **A start ends with the answer to the first `reset`**, which the opener sends. Every earlier failure is a failed
 //!   start, and so is the end of a process soon after its start and before any work. A later failure is not a failed
 //!   start, so no client can throttle a pool by what it sends.
-//! * **The throttle needs evidence**: [`FAILURES_MIN`](crate::admission::FAILURES_MIN) failures in a row. A signal
-//!   from outside is the command's failure only after [`KILLS_MIN`](crate::admission::KILLS_MIN) in a row.
+//! * **The throttle needs evidence**: [`FAILURES_MIN`](crate::admission::FAILURES_MIN) consecutive failures. A signal
+//!   from outside is the command's failure only after [`KILLS_MIN`](crate::admission::KILLS_MIN) consecutive ones.
 
 mod action;
 mod ceiling;

@@ -96,7 +96,7 @@ impl Shares {
         }
     }
 
-    /// Applies new shares. The rest in a bucket is kept, up to its new size.
+    /// Applies new shares. The content of each bucket is kept, up to its new size.
     pub(super) fn follow(&mut self, share_of: impl Fn(&str) -> Option<u32>) {
         for (db, Account { full_at, share }) in self.accounts.clone() {
             let Some(new) = share_of(&db) else {
