@@ -7,7 +7,7 @@ use crate::query_server::status::{
     DaemonStatus, Holder, PoolStatus, ProcStatus, SandboxStatus, ServiceStatus,
 };
 
-/// How much of a failed start's error is shown, in characters.
+/// Maximum characters shown of a failed start's error.
 const FAILURE_CHARS: usize = 120;
 
 /// The age, in seconds, from which other daemons' data shows that the database did not answer several times.

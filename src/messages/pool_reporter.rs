@@ -52,13 +52,13 @@ impl KnownHolder {
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(crate) struct WatchMemory {
-    /// Answers which processes have a limit.
+    /// Answers with the processes that have a limit.
     pub(crate) limited: Recipient<GetLimitedProcs>,
     /// Receives the samples.
     pub(crate) read: Recipient<MemoryRead>,
 }
 
-/// Asks for the processes in pools with a memory limit, with their PIDs. `None`: there is no such pool.
+/// Requests the processes in pools with a memory limit, with their PIDs. `None`: there is no such pool.
 #[derive(Message)]
 #[rtype(result = "Option<Vec<(u32, ProcId)>>")]
 pub(crate) struct GetLimitedProcs;

@@ -45,7 +45,7 @@ pub(crate) enum OpenFailure {
     Stopped,
     /// Its command is wrong, or it ended at once.
     QueryServer,
-    /// The machine lacks something.
+    /// The machine lacks a resource.
     Host,
     /// Its language is no longer configured.
     Client,
@@ -132,7 +132,7 @@ metrics! {
     }
 }
 
-/// How many system calls are counted by name; others are counted as [`OTHER`].
+/// Maximum system calls counted by name; others are counted as [`OTHER`].
 const CALLS_MAX: usize = 64;
 
 /// Counts system calls beyond [`CALLS_MAX`].

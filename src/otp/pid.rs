@@ -32,7 +32,7 @@ pub struct ActorId(pub u64);
 #[derive(Clone, Debug, Display, PartialEq, Eq)]
 #[strum(serialize_all = "lowercase")]
 pub enum ExitReason {
-    /// It had finished: its peer closed, its work was over.
+    /// It had finished: its peer closed, its work was done.
     Normal,
     /// It was stopped.
     Shutdown,
@@ -63,7 +63,7 @@ fn next_number() -> u64 {
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// The watchers, or why there is nothing left to watch.
+/// The watchers, or the reason of the end.
 enum State {
     Alive {
         monitors: Vec<(MonitorRef, Recipient<Down>)>,
@@ -79,7 +79,7 @@ pub struct PidGuard {
 }
 
 impl PidGuard {
-    /// Starts an actor that is not monitored yet.
+    /// Creates a guard without monitors.
     #[allow(
         clippy::new_without_default,
         reason = "a new identity is not a default"

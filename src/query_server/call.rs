@@ -261,7 +261,7 @@ impl Call {
         self.progress().has_ended_process = true;
     }
 
-    /// Counts a document that map functions ran over: which have rows for it, and what was reported.
+    /// Counts a document that map functions ran over: which have rows for it, and the reports.
     pub(crate) fn count_rows(
         &self,
         functions: usize,

@@ -17,7 +17,7 @@ use crate::query_server::prompt::Command;
 pub enum Fault {
     /// The caller, or a function that it sent.
     Client,
-    /// A function that exceeds its time, or does not end.
+    /// A function that exceeds its time limit, or does not end.
     Function,
     /// The query server.
     QueryServer,
@@ -41,7 +41,7 @@ const TERMINATED: i32 = 128 + libc::SIGTERM;
 /// How a child ended and its last output, to explain errors.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ExitReport {
-    /// The exit in words: `exited with status 1`, `killed by SIGKILL`.
+    /// The exit as text: `exited with status 1`, `killed by SIGKILL`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exit: Option<String>,
     /// The exit status in a shell's form: 0 to 255, or 128 plus the signal.
@@ -78,7 +78,7 @@ impl ExitReport {
         self.is_hosts_fault || matches!(self.status, Some(KILLED | TERMINATED))
     }
 
-    /// Returns how it ended and its last output, in words that follow its name.
+    /// Returns how it ended and its last output, as text that follows its name.
     pub(crate) fn told(&self) -> String {
         let exit = self.exit.as_deref().unwrap_or("ended");
         if self.stderr.is_empty() {

@@ -26,7 +26,7 @@ const LINE_BYTES_MAX: u64 = 64 << 20;
 /// Maximum rows read at a time.
 pub(super) const ROWS_MAX: usize = 500;
 
-/// Bytes of bodies that end a batch of rows.
+/// Size of bodies at which a batch of rows ends, in bytes.
 pub(super) const BYTES_MAX: usize = 256 << 10;
 
 /// The head of an export.

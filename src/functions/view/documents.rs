@@ -116,7 +116,7 @@ impl<'a, I: Iterator<Item = &'a str>> Documents<I> {
         Ok(batch.into_documents())
     }
 
-    /// Sends a first batch and all others, waiting for room.
+    /// Sends a first batch and all others, waiting for capacity.
     pub(crate) async fn send(
         mut self,
         first: Vec<Document>,
@@ -221,7 +221,7 @@ impl Batch {
         Ok(true)
     }
 
-    /// Copies the members that are sent into an object; returns the position of its id.
+    /// Copies the members to send into an object; returns the position of its id.
     fn copy_kept(&mut self, checked: &Checked<'_>) -> usize {
         let id_before = checked.id_start();
         let mut id = 0;

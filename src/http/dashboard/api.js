@@ -11,7 +11,7 @@ export class Refused extends Error {
   }
 }
 
-// Asks, and returns the answer; what the service refuses is an error with its reason.
+// Sends a request and returns the answer; a refusal is an error with the service's reason.
 export async function ask(path, method = "GET", body = undefined) {
   const response = await fetch(path, {
     method,

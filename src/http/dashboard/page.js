@@ -13,7 +13,7 @@ import { moodOf, number, plural, span } from "./words.js";
 
 const INTERVAL_MS = 1000;
 
-// How much longer than the answers took the page waits before it asks again.
+// Pause between polls, as a multiple of the answers' duration.
 const REST = 4;
 
 // The title of the overview.
@@ -38,7 +38,7 @@ function decoded(name) {
   }
 }
 
-// Returns the view of `#/LIST/NAME..?PARAMETERS`: what cannot be read is the overview.
+// Returns the view of `#/LIST/NAME..?PARAMETERS`: the overview if it cannot be parsed.
 function routed() {
   const [path, parameters] = location.hash.replace(/^#\/?/, "").split(/\?(.*)/s);
   const [listed, ...names] = path.split("/").map(decoded);
@@ -48,7 +48,7 @@ function routed() {
   return { view, listed: views === null ? "" : listed, names, params };
 }
 
-// A filter that is being written replaces its own address, so that the way back leaves the list.
+// Typing in a filter replaces the address, so that the browser's Back leaves the list.
 function go(path) {
   history.replaceState(null, "", path);
   again();
@@ -59,7 +59,7 @@ let shownPath = null;
 // The tab's title, after the number of problems.
 let named = SENTENCE;
 
-// A view has a title, which gets the focus when somebody has gone there: so it is read aloud.
+// A view's title gets the focus after navigation, so that a screen reader reads it.
 function enter({ view, listed, names }, found) {
   const path = `${listed}/${names.join("/")}`;
   const isFirst = shownPath === null;
@@ -83,7 +83,7 @@ function enter({ view, listed, names }, found) {
 
 // ---- the service ------------------------------------------------------------------------------
 
-// `more` is no part of the mood.
+// `more` does not have the mood's colour.
 const say = (text, mood, more) => show(byId("state"), [h("span", { class: mood }, text), h("span", null, more)]);
 
 function showAll(state, found, route) {
@@ -186,7 +186,7 @@ document.addEventListener("visibilitychange", () => {
 });
 addEventListener("hashchange", again);
 
-// `settee dashboard` leads here with a token that counts once; it is not to stay in the history.
+// `settee dashboard` leads here with a token that is valid once; it must not stay in the history.
 const token = new URLSearchParams(location.hash.slice(1)).get("token");
 if (token) {
   history.replaceState(null, "", location.pathname);

@@ -48,7 +48,7 @@ impl Orders {
         self.order(false);
     }
 
-    /// Stops everything again that has continued while the cell is suspended; otherwise has no effect.
+    /// Stops processes again that continued while the cell is suspended; otherwise has no effect.
     pub fn rest_again(&mut self) {
         if std::mem::take(&mut self.is_at_rest) {
             self.order(true);
@@ -59,7 +59,7 @@ impl Orders {
         if std::mem::replace(&mut self.is_at_rest, rest) == rest {
             return;
         }
-        // Fails only if the cell is ending: the socket has room for hundreds of orders.
+        // Fails only if the cell is ending: the socket buffers hundreds of orders.
         let _ = rustix::io::write(&self.socket, &[if rest { REST } else { GO_ON }]);
     }
 }

@@ -85,7 +85,7 @@ pub enum Event {
         docs: Vec<ListedDoc>,
         counts: Counts,
     },
-    /// [`OwnerAction::Renew`] found no such epoch, or its lease was over.
+    /// [`OwnerAction::Renew`] found no such epoch, or its lease had expired.
     NotRenewed { request: Request },
     /// [`OwnerAction::Claim`] was carried out: these documents were free and are claimed.
     Claimed { request: Request, claimed: Claimed },
@@ -147,7 +147,8 @@ pub enum OwnerAction {
     },
     /// Releases this many documents, because others reach their server and this daemon does not.
     GiveUp { server: Server, docs: usize },
-    /// Give a document back: stop its job, with a checkpoint, then report [`Event::Stopped`]; it is released then.
+    /// Begin to release a document: stop its job, with a checkpoint, then report [`Event::Stopped`]; then it is
+    /// released.
     GiveBack { doc: DocId, claim: Claim },
     /// A document is no longer owned: its job is killed, without a checkpoint.
     Lost { doc: DocId, claim: Claim },

@@ -14,7 +14,7 @@ use super::http::lock;
 /// from a silent one, and an early answer is noticed.
 pub(super) const PIECE_BYTES: usize = 64 << 10;
 
-/// Makes a body that lets the connection be read before each piece.
+/// Makes a body that yields to reading the connection before each piece.
 ///
 /// A server that refuses a body answers and closes without reading it. A client that keeps writing then only sees a
 /// reset connection; the answer can be read just before.
