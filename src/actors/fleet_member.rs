@@ -51,7 +51,7 @@ const LEAVE_JOBS_MAX: Duration = Duration::from_millis(4000);
 /// How long until their documents are released.
 const LEAVE_MAX: Duration = Duration::from_millis(4500);
 
-/// The first of these for an immediate shutdown.
+/// The same two for an immediate shutdown.
 const LEAVE_NOW_JOBS_MAX: Duration = Duration::from_secs(1);
 const LEAVE_NOW_MAX: Duration = Duration::from_millis(1500);
 

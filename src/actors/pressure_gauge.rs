@@ -2,9 +2,9 @@
 //!
 //! SUMMARY   At an interval, and only while it is configured, reads the machine's gauges; [`Governor`] decides, and
 //!           the manager gets [`SetLevel`].
-//! PROMISES  Files are read on a blocking thread, one reading at a time. Every level is sent, even an unchanged one, so
-//!           that a restarted manager learns it. While the gauge is switched off, it sets no timer, and all limits are
-//!           the hard limits.
+//! PROMISES  Files are read on a blocking thread, one reading at a time. Every level is sent, even an unchanged one,
+//!           so that a restarted manager gets it. While the gauge is switched off, it sets no timer, and all limits
+//!           are the hard limits.
 //! SOURCE    See [`policy::pressure`].
 
 use std::fs;

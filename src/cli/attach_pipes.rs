@@ -101,7 +101,7 @@ fn copy(
 }
 
 impl Copying {
-    /// Waits until every answer is delivered. A closed reader is no error.
+    /// Waits until every answer is delivered. A closed reader is not an error.
     ///
     /// # Errors
     /// Reading standard input or writing standard output failed.

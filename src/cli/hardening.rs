@@ -43,7 +43,7 @@ pub(super) fn take_secrets() {
         .filter(|name| is_secret(name))
         .collect();
     // SAFETY: this is the only thread, so nothing reads or changes the environment meanwhile, and no reference into
-    // it is left: everything read from it was copied.
+    // it remains: everything read from it was copied.
     unsafe {
         let entries = secret_entries();
         for name in names {

@@ -1,8 +1,8 @@
 //! Shows and updates: make a response from a document and a request.
 //!
 //! SOURCE    couch_mrview_show: handle_doc_show/5, send_doc_update_response/6.
-//! DIFFERS   An answer of another kind is an error that quotes it. The document of an update is written by the
-//!           caller, who has the database.
+//! DIFFERS   An answer of another kind is an error that quotes it. The caller, who has the database, writes the
+//!           document of an update.
 
 use bytes::Bytes;
 use serde::Serialize;

@@ -58,8 +58,8 @@ pub(super) async fn serve(
     Ok(ServiceResponse::new(request, response))
 }
 
-/// Lets the sender of a body that waits for `100 Continue` send it, if allowed. What was found out about the sender
-/// is kept for the request.
+/// Lets the sender of a body that waits for `100 Continue` send it, if allowed. The sender's identity is kept for the
+/// request.
 ///
 /// # Errors
 /// The answer instead of `100 Continue`; the connection closes after it.
@@ -168,7 +168,7 @@ fn renew_session(request: &HttpRequest, response: &mut HttpResponse, shared: &Ht
     }
 }
 
-/// Holds the memory of a request until its answer has been sent. Refuses an answer that there is no memory for.
+/// Holds the memory of a request until its answer has been sent. Refuses an answer for which memory is lacking.
 fn hold(request: &HttpRequest, response: HttpResponse, exchange: Exchange) -> HttpResponse {
     let account = request.extensions_mut().remove::<Account>();
     let length = match response.body().size() {

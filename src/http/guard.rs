@@ -43,7 +43,7 @@ pub(super) enum Way {
     Plain,
     /// Over TLS.
     Encrypted,
-    /// By the Unix socket: the user, as the system reports it.
+    /// By the Unix socket: the user, as reported by the system.
     Local(Arc<Holder>),
 }
 

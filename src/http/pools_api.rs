@@ -115,7 +115,7 @@ pub(super) async fn put(
             Refusal::bad_request("the body must be a JSON object of settings, {\"max\": 3}")
         })?,
     };
-    // An operator may not say who runs commands.
+    // An operator may not decide who runs commands.
     if settings.contains_key(CALLERS) {
         user.needs(Right::Administer)?;
     }

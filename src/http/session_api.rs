@@ -25,7 +25,7 @@ struct Login {
     password: String,
 }
 
-/// Sent by a browser that was opened with a token.
+/// The body sent by a browser that was opened with a token.
 #[derive(Deserialize)]
 struct WithToken {
     token: String,

@@ -1,4 +1,4 @@
-//! Bounds the values of a record, which include external names, errors and texts.
+//! Bounds the values of a record, which include external names, errors and messages.
 //!
 //! SUMMARY   [`Bounded`] wraps the values of a record; texts that do not fit are cut, and end in `…`.
 //! LIMITS    Values that a logger adds to all its records do not count: they are names.

@@ -33,7 +33,7 @@ pub struct Prompt {
     pub timeout: Option<Duration>,
     /// Whether the answer is everything that the process printed, including log and error lines, unchanged.
     pub verbatim: bool,
-    /// The loan that it is for.
+    /// The loan.
     pub loan: Option<Arc<Loan>>,
     /// The receiver of the answers; its variant also tells whether there is one command.
     pub answer_to: AnswerTo,
@@ -88,7 +88,7 @@ impl Framed {
             (false, None) if self.fence.is_some() => return self.answer = Some(answer),
             (false, None) => Ok(answer),
             (false, Some(kept)) => Ok(match (kept, answer.and_then(reset_done)) {
-                // A query server may end over an error that it has reported.
+                // A query server may end because of an error that it has reported.
                 (Err(kept), Err(error)) if kept.is_final() || !error.is_shifted() => Err(kept),
                 (kept, Ok(())) => kept,
                 (_, Err(error)) => Err(error),
@@ -207,7 +207,7 @@ pub struct StopProc {
     /// Whether the process gets time to exit: its input is closed, then it gets TERM, then it is killed. An impolite
     /// stop kills at once.
     pub polite: bool,
-    /// The sender of the order, if not the service itself: shown to those who wait for an answer.
+    /// The sender of the order, if not the service itself: shown to callers waiting for an answer.
     pub by: Option<Arc<str>>,
 }
 

@@ -1,8 +1,8 @@
 //! Replication jobs by group, the mark `managed_by` of their documents: their lag and failures.
 //!
-//! SUMMARY   A job has a [`GroupMember`] while it exists, and reports changes through it; dropping it takes them
-//!           back. [`JobGroups::all`] reads the groups that have jobs.
-//! PROMISES  Reading costs nothing for each job, except those retried after a crash.
+//! SUMMARY   A job has a [`GroupMember`] while it exists, and reports changes through it; dropping it reverts them.
+//!           [`JobGroups::all`] reads the groups that have jobs.
+//! PROMISES  Reading takes no time per job, except for those retried after a crash.
 //! LIMITS    The number of groups with a row is that of other names: see [`Names`].
 
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ use policy::schedule::{Failing, WallTime};
 /// The group of jobs without a mark, which always exists.
 const NONE: &str = "_none";
 
-/// The longest mark of a group, in bytes: as for pools.
+/// Maximum length of a group's mark, in bytes: as for pools.
 const MARK_BYTES_MAX: usize = 100;
 
 /// All groups.
@@ -36,11 +36,11 @@ pub(super) struct JobGroup {
 /// The failing jobs of a group, by time.
 #[derive(Debug, Default)]
 struct FailingJobs {
-    /// Since when they fail -> how many wait.
+    /// Start of the failure -> number of waiting jobs.
     waiting: BTreeMap<WallTime, u64>,
     /// The sum of these.
     waiting_count: u64,
-    /// When their runs count as successes, and since when they fail -> how many are being retried.
+    /// When their runs count as successes, and start of the failure -> number of jobs being retried.
     retried: BTreeMap<(WallTime, WallTime), u64>,
 }
 

@@ -4,7 +4,7 @@
 //! SUMMARY   A name gets its own row while fewer than [`NAMES_MAX`] names have one. All other names count in the row
 //!           [`REST`]. If a row is unused and another name needs a row, the unused row's counts are added to the rest.
 //! PROMISES  A row that makes room adds its counts to the rest, so a sum of counters over all rows never falls.
-//! LIMITS    A name that first occurs when there is no room counts in the rest as long as it is in use.
+//! LIMITS    A name that first occurs when all rows are in use counts in the rest as long as it is in use.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -43,7 +43,7 @@ impl<T> Default for Names<T> {
 }
 
 impl<T: Absorb> Names<T> {
-    /// Returns the row that a name counts in; creates one if there is room.
+    /// Returns the row that a name counts in; creates one if possible.
     pub(super) fn find(&self, name: &str) -> Arc<T> {
         let mut rows = self.lock();
         if let Some(found) = rows.named.get(name) {

@@ -21,7 +21,7 @@ const REFUSED_NAMES_MAX: usize = 100;
 const OTHERS: &str = "others";
 
 metrics! {
-    /// The numbers of all replications. What has no field here is counted where the work is done, or by group.
+    /// The numbers of all replications. Metrics without a field here are counted where the work is done, or by group.
     #[derive(Debug, Default)]
     pub struct ReplicationMetrics {
         /// Replication jobs added

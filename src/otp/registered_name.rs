@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use actix::dev::ToEnvelope;
 use actix::{Actor, Addr, Context, Handler, Message};
 
-/// No actor answers under a name: the service ends, or the actor is restarting.
+/// No actor answers under a name: the service is shutting down, or the actor is restarting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("nobody has this name now")]
 pub struct NoProc;

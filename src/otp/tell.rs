@@ -2,8 +2,8 @@
 //!
 //! SUMMARY   [`Tell::tell`] puts a message into a mailbox, even a full one.
 //! PROMISES  A cast is lost only if its receiver is gone.
-//! LIMITS    The bound of a mailbox applies to calls: their senders wait for room. A sender of a cast cannot wait, so
-//!           casts are bounded by their subjects: a few for each process, prompt, job, document or claim, and for
+//! LIMITS    The bound of a mailbox applies to calls: their senders wait for space. A sender of a cast cannot wait,
+//!           so casts are bounded by their subjects: a few for each process, prompt, job, document or claim, and for
 //!           each piece of work with a permit, all of which are bounded. Nothing that a client or a database may send
 //!           without bound is cast.
 

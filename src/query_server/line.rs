@@ -4,8 +4,8 @@
 //! PROMISES  A line is an answer only if it is one whole JSON value (PM-10).
 //! SOURCE    couch_os_process, readjson/1.
 //! DIFFERS   The reference checks only the first token, returns log and error lines of a wrong shape as answers,
-//!           takes a blank line for the answer `none`, and has no limit for a line. Here the whole line is checked,
-//!           in one pass without recursion, because it is embedded in replies to others.
+//!           mistakes a blank line for the answer `none`, and has no limit for a line. Here the whole line is
+//!           checked, in one pass without recursion, because it is embedded in replies to others.
 
 use std::borrow::Cow;
 

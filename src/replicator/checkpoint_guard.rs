@@ -21,12 +21,12 @@ pub trait JobLease: fmt::Debug + Send + Sync {
     fn epoch(&self) -> u64;
 }
 
-/// Checked by a job before each checkpoint. Cheap to clone; the default always says yes.
+/// Checked by a job before each checkpoint. Cheap to clone; the default always permits it.
 #[derive(Clone, Debug, Default)]
 pub struct CheckpointGuard(Option<Arc<dyn JobLease>>);
 
 impl CheckpointGuard {
-    /// Says yes while the lease does.
+    /// Permits checkpoints while the lease does.
     pub fn of(lease: Arc<dyn JobLease>) -> Self {
         Self(Some(lease))
     }
@@ -51,7 +51,7 @@ impl CheckpointGuard {
         .await
     }
 
-    /// Waits until the lease is over. It is checked again whenever its remaining time has passed.
+    /// Waits until the lease has ended. It is checked again whenever its remaining time has passed.
     async fn over(&self) {
         while let Some(left) = self.left() {
             sleep(left).await;

@@ -21,7 +21,7 @@ pub(crate) struct EpochLease {
 }
 
 impl EpochLease {
-    /// Begins an epoch's lease, which is invalid until its end is set.
+    /// Begins an epoch's lease, which is invalid until its expiry is set.
     pub fn new(epoch: Epoch, clock: BootClock) -> Self {
         Self {
             epoch,

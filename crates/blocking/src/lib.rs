@@ -44,7 +44,7 @@ where
     }
 }
 
-/// How many pieces of work of a kind have a thread at a time; more wait for their turn.
+/// Limits how many pieces of work of a kind have a thread at a time; more wait for their turn.
 #[derive(Debug)]
 pub struct Turns(Semaphore);
 
@@ -55,7 +55,7 @@ pub struct Turn {
 }
 
 impl Turns {
-    /// Allows that many at a time.
+    /// Allows this many at a time.
     pub const fn new(at_a_time: usize) -> Self {
         Self(Semaphore::const_new(at_a_time))
     }

@@ -14,7 +14,7 @@ use tokio::sync::OnceCell;
 
 use super::{Client, ClientError, DdocIn};
 
-/// Minimum length of a design document to be replaced by its digest, in bytes.
+/// Minimum length of a design document that is replaced by its digest, in bytes.
 const DDOC_BYTES_MIN: usize = 1024;
 
 /// Maximum design documents remembered as sent.

@@ -103,7 +103,7 @@ impl NewFile {
 
 impl Drop for NewFile {
     fn drop(&mut self) {
-        // If it cannot be removed, its name says what it is.
+        // If it cannot be removed, its name shows what it is.
         drop(fs::remove_file(&self.part));
     }
 }

@@ -34,7 +34,7 @@ const TEXT_BYTES_MAX: usize = 1 << 20;
 /// The reason of a function that throws `null`.
 const THREW_NULL: &str = "the function threw null";
 
-/// CouchDB's answer instead of an exception's text.
+/// CouchDB's answer instead of an exception's message.
 const NO_REASON: &str = "{}";
 
 /// Why a command has no result.
@@ -95,7 +95,7 @@ impl Failure {
              with what else is there; send less at once, or raise [sandbox] javascript_memory_max in the \
              configuration"
         );
-        // A new process has room for a line of half its memory.
+        // A new process can hold a line of half its memory.
         let [name, couchdb_reason] = COUCHDB_OUT_OF_MEMORY;
         let mut failure = Failure::error(OUT_OF_MEMORY, &reason)
             .with_couchdb_reason(&quote(couchdb_reason))
@@ -429,7 +429,7 @@ fn cut_json(json: &str) -> String {
     }
 }
 
-/// Describes a value in words.
+/// Describes a value as text.
 pub(super) fn text_of<'js>(ctx: &Ctx<'js>, value: &Value<'js>) -> String {
     match value.type_of() {
         Type::Function | Type::Constructor => "a function".to_owned(),

@@ -23,8 +23,8 @@ pub(super) struct Pairs {
 }
 
 impl Pairs {
-    /// Splits the rows of a valid JSON text; `None` if one of them is no pair, or if there is no memory for [`LISTS`]
-    /// times the text's length.
+    /// Splits the rows of a valid JSON text; `None` if one of them is not a pair, or if there is no memory for
+    /// [`LISTS`] times the text's length.
     pub(super) fn of(rows: &str) -> Option<Self> {
         let (mut keys, mut values) = (room(rows.len())?, room(rows.len())?);
         let mut cursor = Cursor::of_valid(rows.as_bytes());

@@ -254,10 +254,10 @@ impl Server {
         self.old = Some(views);
     }
 
-    /// Ends the selected isolate; without tenants, verifies that nothing is left. Unused prepared engines stay.
+    /// Ends the selected isolate; without tenants, verifies that nothing remains. Unused prepared engines stay.
     ///
     /// # Errors
-    /// Something is left: the process must not serve anyone else.
+    /// Something remains: the process must not serve another client.
     fn forget(&mut self) -> Result<(), Failure> {
         self.old = None;
         let isolate = Isolate::new(&self.process);

@@ -22,7 +22,7 @@ const STATEMENT: &str = "let[]='';0,";
 /// Ends the statement.
 const SEPARATOR: &str = ";";
 
-/// Everything that may be inserted into a source.
+/// All possible insertions into a source.
 pub(super) const INSERTED: [&str; 3] = [EXPRESSION, STATEMENT, SEPARATOR];
 
 /// Maximum number of nameless functions mended in a source, and of tries for each.

@@ -14,16 +14,16 @@ use rquickjs::{Array, Object, Type, Value};
 
 use super::text::quote;
 
-/// The deepest nesting written here.
+/// Maximum nesting written here.
 const DEPTH_MAX: usize = 8;
 
 /// Maximum number of elements of a list written here: a sparse list may have billions.
 const ELEMENTS_MAX: f64 = 100_000.0;
 
-/// The longest text of a document's rows written here, in bytes: the engine limits its own memory.
+/// Maximum length of a document's rows written here, in bytes: the engine limits its own memory.
 const TEXT_BYTES_MAX: usize = 8 << 20;
 
-/// The longest string escaped here, in bytes: escapes may make it six times as long.
+/// Maximum length of a string escaped here, in bytes: escapes may make it six times as long.
 const QUOTED_BYTES_MAX: usize = 64 << 10;
 
 /// Maximum number of values of a document's rows.
@@ -76,7 +76,7 @@ fn is_fixed(value: &Value<'_>) -> bool {
 
 struct Writer<'t> {
     text: &'t mut String,
-    /// The longest text.
+    /// Maximum length of the text.
     limit: usize,
 }
 

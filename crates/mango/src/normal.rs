@@ -20,7 +20,7 @@ use super::selector::Scope;
 use json::cursor::{Elements, Members};
 use json::string::unescape;
 
-/// The deepest nesting of operators and fields in a selector. (Values to compare with may be nested to any depth.)
+/// Maximum nesting of operators and fields in a selector. (Values to compare with may be nested to any depth.)
 pub const SELECTOR_DEPTH_MAX: usize = 100;
 
 /// Maximum number of bytes of all field names in a selector's conditions.
@@ -107,7 +107,7 @@ struct SelectorPlace<'p> {
     name: &'p str,
     /// The field of that name.
     field: Option<FieldId>,
-    /// The order that its values are compared in.
+    /// The order in which its values are compared.
     order: Order,
     depth: usize,
 }

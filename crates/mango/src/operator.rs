@@ -137,7 +137,7 @@ impl Meaning {
     }
 }
 
-/// How many of several selectors must hold.
+/// How many of several selectors must match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Join {
     /// All of them.

@@ -19,7 +19,7 @@ pub enum Counter {
     /// HTTP requests of replications that were answered
     #[strum(serialize = "responses.success")]
     ResponsesSuccess,
-    /// HTTP requests of replications that failed, however often they were tried
+    /// HTTP requests of replications that failed, each counted once with its retries
     #[strum(serialize = "responses.failure")]
     ResponsesFailure,
     /// HTTP requests of replications for streams that were answered

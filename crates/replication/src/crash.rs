@@ -121,7 +121,7 @@ pub struct Answered {
     pub(crate) asked: Option<String>,
     /// The response's status, if there was one.
     pub code: Option<u16>,
-    /// Its body, or what happened; long ones are cut.
+    /// Its body, or a description; long ones are cut.
     pub(crate) body: String,
     /// The unanswered request, if that is the cause.
     pub(crate) failed: Option<Box<RequestFailed>>,

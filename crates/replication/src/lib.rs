@@ -1,4 +1,4 @@
-//! The replication protocol: what a replication is, how it is named, and how it speaks to databases.
+//! The replication protocol: replications, their ids, and their requests to databases.
 //!
 //! SUMMARY   [`spec`] describes a replication, [`id`] names it, [`endpoint`] speaks HTTP to one database, [`open`]
 //!           opens one, [`log`] keeps checkpoints in both. [`changes`] reads changes, [`db_updates`] waits until a

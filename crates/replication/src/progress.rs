@@ -5,7 +5,7 @@
 //!           [`Progress::through`] what a checkpoint may record.
 //! PROMISES  `through` never passes a batch in progress. It may lag behind finished batches until nothing is in
 //!           progress, and then catches up. Only batch numbers are compared or ordered, never sequences.
-//! CALLED    By the replication's job, with messages in the order in which things happened.
+//! CALLED    By the replication's job, with messages in the order of events.
 //! SOURCE    `couch_replicator_scheduler_job`: `seqs_in_progress`, `current_through_seq`,
 //!           `highest_seq_done`, `committed_seq`.
 
@@ -69,7 +69,7 @@ impl<S: Clone> Progress<S> {
         &self.highest_done
     }
 
-    /// Returns what the last checkpoint recorded.
+    /// Returns the position that the last checkpoint recorded.
     pub fn committed(&self) -> &(BatchNumber, S) {
         &self.committed
     }

@@ -15,7 +15,7 @@ pub enum StoreError {
     /// This store cannot hold such a document; nothing was written.
     #[error("{0}")]
     Unstorable(String),
-    /// The thread has ended, because the service ends.
+    /// The thread has ended, because the service is shutting down.
     #[error("the store is closed: the service is shutting down")]
     Closed,
 }

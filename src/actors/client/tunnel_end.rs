@@ -55,7 +55,7 @@ impl TunnelEnd {
         }
     }
 
-    /// The client's conversation was ended; `how` follows "the process".
+    /// The client's tunnel was ended; `how` follows "the process".
     pub(super) fn ended(how: &str) -> Self {
         Self {
             exit: Some(how.to_owned()),
@@ -81,7 +81,7 @@ impl TunnelEnd {
     /// Returns the last line of the connection.
     pub(super) fn line(&self) -> Vec<u8> {
         let mut line = vec![END_MARK];
-        // Flags and texts always serialize.
+        // Flags and strings always serialize.
         line.extend(serde_json::to_vec(self).unwrap_or_default());
         line.push(b'\n');
         line

@@ -1,4 +1,4 @@
-//! A child's output: lines to prompts, log lines to the log, everything else ends it.
+//! A child's output: answers go to prompts, log lines to the log; anything else ends the child.
 //!
 //! PROMISES  A line is an answer only if a prompt is waiting (PM-10).
 //! SOURCE    couch_os_process, readjson.

@@ -18,7 +18,7 @@ use crate::replicator::selection::{Groups, JobFacts, Selection, Trouble};
 use crate::replicator::status::JobBody;
 use replication::id::ReplicationId;
 
-/// The owner of the jobs to be read.
+/// The owner of the jobs to read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Whose {
     /// All users'.

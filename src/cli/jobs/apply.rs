@@ -174,7 +174,7 @@ fn look_up(
     }
 }
 
-/// Returns the databases that an entry makes documents for.
+/// Returns the databases for which an entry makes documents.
 async fn databases(
     entry: &Entry,
     path: &Path,

@@ -5,8 +5,8 @@
 //! PROMISES  Of concurrent requests, one computes the state and the others wait for it. If jobs cannot be listed, it
 //!           says why.
 //! LIMITS    [`FUNCTIONS_MAX`] functions, those in trouble first; [`TASKS_MAX`] views that are being mapped; [`JOBS_MAX`]
-//!           jobs, those in trouble first; [`REASONS_MAX`] reasons. Making it takes at most a part of the time, one of
-//!           [`REST`], until it is [`FRESH_MAX`] old.
+//!           jobs, those in trouble first; [`REASONS_MAX`] reasons. Making it takes at most one part in [`REST`] of
+//!           the time, until it is [`FRESH_MAX`] old.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -30,53 +30,53 @@ use crate::messages::function_costs::{CostsQuery, Period, SortBy};
 use crate::replicator::DocState;
 use policy::schedule::JobState;
 
-/// How many functions the page shows.
+/// Maximum functions shown.
 const FUNCTIONS_MAX: usize = 8;
 
 /// Maximum number of running tasks shown besides replications.
 const TASKS_MAX: usize = 50;
 
-/// How many jobs the first view shows.
+/// Maximum jobs shown in the first view.
 const JOBS_MAX: usize = 8;
 
-/// How many reasons for which jobs fail it shows.
+/// Maximum reasons of failing jobs shown there.
 const REASONS_MAX: usize = 10;
 
-/// How long the state is given to others as well.
+/// How long a state is cached for other visitors.
 const FRESH_FOR: Duration = Duration::from_secs(1);
 
-/// How many times as long as it took to make it is given to others.
+/// Minimum cache time, as a multiple of the time to make the state.
 const REST: u32 = 20;
 
-/// The longest time that it is given to others.
+/// Maximum cache time.
 const FRESH_MAX: Duration = Duration::from_secs(10);
 
 /// How long the list of jobs may take, where many daemons or a store have to answer.
 const JOBS_WITHIN: Duration = Duration::from_secs(3);
 
-/// For how many different visitors the whole text is kept.
+/// Maximum visitors whose whole text is cached.
 const VISITORS_MAX: usize = 64;
 
-/// The state that was made last, or is being made.
+/// The latest state, or the one being made.
 #[derive(Debug, Default)]
 pub(crate) struct StateMemo(Mutex<Place>);
 
 /// The place of a state that is made once.
 type Place = Arc<OnceCell<Made>>;
 
-/// A state that was made.
+/// A completed state.
 #[derive(Debug)]
 struct Made {
-    /// Until when it is given to others.
+    /// When it expires.
     until: Instant,
     /// The members of the object, without braces.
     members: String,
-    /// The whole text for each visitor, by the members that say who that is.
+    /// The whole text for each visitor, by the members that identify the visitor.
     texts: Mutex<HashMap<String, Arc<Text>>>,
 }
 
 impl StateMemo {
-    /// Returns the place of a state that is fresh, or is to be made.
+    /// Returns the place of a fresh state, or of one to make.
     fn place(&self) -> Place {
         let mut place = lock(&self.0);
         if place.get().is_some_and(|made| made.until <= Instant::now()) {
@@ -153,7 +153,7 @@ async fn members(shared: &HttpContext, user: &User) -> Result<Value, Refusal> {
     Ok(state)
 }
 
-/// Returns how many jobs are in which state, and those in the worst trouble.
+/// Returns the number of jobs by state, and the jobs in the worst trouble.
 async fn jobs(shared: &HttpContext) -> Result<Value, Refusal> {
     let replications = &shared.replications;
     let census = replications.census().await?;
@@ -181,7 +181,7 @@ async fn jobs(shared: &HttpContext) -> Result<Value, Refusal> {
     Ok(jobs)
 }
 
-/// Returns the jobs in the worst trouble, and for which reasons jobs fail.
+/// Returns the jobs in the worst trouble, and the reasons why jobs fail.
 async fn worst(shared: &HttpContext, some_fail: bool) -> Result<(Value, Value), Refusal> {
     let list = async |query| {
         let list = shared.replications.list(&query, &Whose::All).await;

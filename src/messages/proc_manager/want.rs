@@ -141,7 +141,7 @@ impl Want {
         matches!(self.what, What::Ddoc { .. }).then_some(Ability::Ddoc)
     }
 
-    /// Returns the design document's id, or an empty text.
+    /// Returns the design document's id, or an empty string.
     pub(crate) fn ddoc_id(&self) -> String {
         match &self.what {
             What::Any | What::Language(_) => String::new(),

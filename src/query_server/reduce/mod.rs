@@ -7,7 +7,7 @@
 //!           are not changed.
 //! SOURCE    couch_query_servers: builtin_reduce/5, finalize/2, and the check of names when a design document is
 //!           saved.
-//! DIFFERS   A name must match exactly; the reference takes any name starting with `_sum` for `_sum`. Inputs that
+//! DIFFERS   A name must match exactly; the reference accepts any name starting with `_sum` as `_sum`. Inputs that
 //!           crash the reference are an error that names the value.
 
 mod bias;
@@ -53,7 +53,7 @@ impl ReduceRow<'_> {
     }
 }
 
-/// The accumulated result of values. As large as its result, however many rows it took.
+/// The accumulated result of values. As large as its result, regardless of the number of rows.
 pub(crate) trait Fold: Debug {
     /// Adds a row. `scratch` is the caller's work space, which keeps totals small.
     ///

@@ -1,7 +1,7 @@
 //! Cells: what the operating system allows a child.
 //!
 //! SUMMARY   A cell consists of [`Layer`]s, each of which restricts a child. [`CellSpec`] specifies a child's cell,
-//!           [`Layers`] which layers hold on this machine.
+//!           [`Layers`] the effective layers on this machine.
 //! PROMISES  A child with `sandbox = "strict"` has every layer or is not started. With `standard` it has every layer
 //!           that this machine offers, and the missing ones are reported.
 

@@ -37,7 +37,7 @@ impl Held {
 #[derive(Clone, Debug, Default)]
 pub(super) struct HeldDocs {
     docs: FxHashMap<DocId, Held>,
-    /// Documents to be released.
+    /// Documents to release.
     pub(super) unused: BTreeSet<DocId>,
     /// Number of [`Hold::Owned`] documents.
     owned: usize,
@@ -98,7 +98,7 @@ impl HeldDocs {
         self.running().filter(|(doc, _)| !self.docs[*doc].is_extra)
     }
 
-    /// Returns at most `count` documents to be released.
+    /// Returns at most `count` documents to release.
     pub(super) fn unused(&self, count: usize) -> Vec<(DocId, Claim)> {
         let docs = self.unused.iter().take(count);
         docs.map(|doc| (doc.clone(), self.docs[doc].claim))

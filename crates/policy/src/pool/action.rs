@@ -68,7 +68,7 @@ pub enum PoolAction {
     },
 }
 
-/// An isolate to be selected in a process.
+/// An isolate to select in a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Select {
     /// Its tenant.
@@ -171,7 +171,7 @@ pub enum StopReason {
     Memory,
     /// It exceeds its hard memory limit (`memory_hard`).
     MemoryHard,
-    /// The burst that it was opened for is over (`cull_after`).
+    /// The burst for which it was opened has ended (`cull_after`).
     Culled,
     /// Its client crashed (`on_client_crash = replace`).
     ClientCrashed,

@@ -117,7 +117,7 @@ impl Turn<'_> {
                 continue;
             }
             if has_slot {
-                // Places are freed at the end of the event, in whichever pool has one to spare.
+                // Places are freed at the end of the event, in any pool with a spare one.
                 self.note_need(head, false, patience.is_some());
                 break;
             }
@@ -200,7 +200,7 @@ impl Turn<'_> {
         true
     }
 
-    /// Removes a waiter from the queue, to be served.
+    /// Removes a waiter from the queue to serve it.
     fn leave_queue(&mut self, id: RequestId) {
         let Some(request) = self.ledger.requests.get_mut(&id) else {
             return;
@@ -272,8 +272,8 @@ impl Turn<'_> {
         lane.is_none_or(|lane| self.pool.is_open_to(lane))
     }
 
-    /// Makes a transitioning process forget everything. The process is then for the request's tenant, or for anyone if
-    /// there is no request.
+    /// Makes a transitioning process forget everything. The process then belongs to the request's tenant, or to none
+    /// if there is no request.
     pub(super) fn forget(&mut self, number: u64, request: Option<RequestId>) {
         self.untag(number);
         if let Some(id) = request {

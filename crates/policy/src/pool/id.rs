@@ -1,4 +1,4 @@
-//! The nouns of the pool's decision core: pools, processes, requests, clients, documents.
+//! The identities of the pool's decision core: pools, processes, requests, clients, documents.
 //!
 //! DIFFERS   The reference has Erlang terms (pids, monitor references). Here ids are increasing numbers, issued by
 //!           the core or the actor, so that a late event about something gone is recognised and ignored.
@@ -54,7 +54,7 @@ pub type DbKey = Arc<str>;
 pub struct DdocKey {
     /// `_id`, for example `_design/shop`.
     pub id: Arc<str>,
-    /// The exact document. Its `_rev` says nothing: another document may have the same.
+    /// The exact document. Its `_rev` does not identify it: another document may have the same.
     pub text: TaughtText,
 }
 
@@ -144,7 +144,7 @@ pub enum Target {
 /// The kind of work that a request is for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Lane {
-    /// Somebody waits for a single answer: validate, update, show, filter.
+    /// A user waits for a single answer: validate, update, show, filter.
     #[default]
     Interactive,
     /// Many documents, without urgency: map, reduce.

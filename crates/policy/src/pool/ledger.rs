@@ -42,7 +42,7 @@ impl RequestRow {
     }
 }
 
-/// The one place of a request.
+/// The place of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RequestPlace {
     /// In the queue of its pool.
@@ -73,7 +73,7 @@ pub(crate) enum Due {
     Head(PoolId),
     /// Upkeep of a pool.
     Pool(PoolId),
-    /// A tenant has paid back its processor time.
+    /// A tenant's debt of processor time has ended.
     Debts,
     /// An idle process may be stopped for a waiter of another pool.
     Places,
@@ -168,7 +168,7 @@ impl Roaming {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ledger {
     /// request -> its row; unordered: looked up by request. Rows are boxed, or growing the table would spend its time
-    /// moving those of a long queue.
+    /// moving the rows of a long queue.
     pub(crate) requests: FxHashMap<RequestId, Box<RequestRow>>,
     /// (client, request); ordered: a client's requests are adjacent.
     pub(crate) asked: BTreeSet<(ClientId, RequestId)>,

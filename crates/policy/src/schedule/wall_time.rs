@@ -9,7 +9,7 @@ const SECONDS_PER_DAY: u64 = 24 * 60 * 60;
 /// Days from the March of the year zero to 1970.
 const FROM_YEAR_ZERO: u64 = 719_468;
 
-/// An instant in UTC; histories are shown to people.
+/// An instant in UTC; histories are shown to users.
 ///
 /// # Units
 /// Microseconds since 1970. Shown in whole seconds: `2026-11-22T00:07:17Z`.

@@ -165,7 +165,7 @@ fn open(
     run.map(FilterHere::Function).map_err(failed)
 }
 
-/// The request for a filter function: the request that the source would have got.
+/// The request for a filter function: the request that the source would have received.
 fn request(
     replication: &Replication,
     filter: &str,

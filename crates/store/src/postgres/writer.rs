@@ -85,7 +85,7 @@ impl Writer {
         }
     }
 
-    /// Runs until no caller is left.
+    /// Runs until the last caller is gone.
     pub async fn run(mut self) {
         let mut next = None;
         loop {

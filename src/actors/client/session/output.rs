@@ -57,7 +57,7 @@ impl Session {
         self.push(id, b",\"error\":", (&json, others));
     }
 
-    /// Queues bytes unchanged. Without room for them, cuts the connection.
+    /// Queues bytes unchanged. Cuts the connection if the memory limit is reached.
     pub(in crate::actors::client) fn push_raw(&self, bytes: &[u8]) {
         self.last_activity.set(Instant::now());
         if self.phase.get() == Phase::Over {
@@ -73,7 +73,7 @@ impl Session {
     pub(in crate::actors::client) fn flush(self: &Rc<Self>) {
         if !self.sending.get() && !self.write_now() {
             self.sending.set(true);
-            // Ends when everything is written or the connection is over.
+            // Ends when everything is written or the connection has ended.
             actix_rt::spawn(Rc::clone(self).write_all());
         }
     }
@@ -90,7 +90,7 @@ impl Session {
                 Ok(Ok(())) => {}
                 Ok(Err(_)) => break,
                 Err(_) => {
-                    // The system reports room only once there is much of it.
+                    // The system reports the socket writable only once it has much space.
                     self.write_as(|bytes| {
                         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
                         Ok(rustix::net::send(&self.stream, bytes, flags)?)
@@ -110,7 +110,7 @@ impl Session {
             .waiting(self.unsent.borrow().len(), Instant::now())
     }
 
-    /// Writes now; returns whether nothing is left.
+    /// Writes now; returns whether everything is written.
     pub(super) fn write_now(&self) -> bool {
         self.write_as(|bytes| self.stream.try_write(bytes))
     }
