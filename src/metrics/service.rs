@@ -81,7 +81,7 @@ metrics! {
         /// Times that a service stopped accepting because all of its processes were lent
         counter("settee.service_limit_reached", "settee_service_limit_reached_total").labels(&["service"])
             => pub limit_reached: Counter;
-        /// Ends of a service's connections: client (clean close), gone (disconnect during work), refused (no
+        /// Ends of a service's connections: client (closed in order), gone (its client left during work), refused (no
         /// process), exit (the process ended), protocol (the process broke it), timeout (the process did not answer in
         /// time), idle (its client sent nothing for too long), unread (its client did not read answers), session
         /// (session_timeout), too_much (its client sent too much), shutdown
