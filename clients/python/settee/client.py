@@ -552,8 +552,8 @@ class _Calls(Generic[_ListT]):
         req: Optional[Json] = None,
         **options: Unpack[Options],
     ) -> _ListT:
-        """An iterator over the pieces of the body, with the ``response``. Over HTTP, ``rows`` are sent as they are produced,
-        from a thread, and pieces arrive as they are made."""
+        """An iterator over the pieces of the body, with the ``response``. Over HTTP, ``rows`` are sent as they are
+        produced, from a thread, and pieces arrive as they are made."""
         arguments = {"db": db, "ddoc": ddoc, "name": name, "head": head or {}, "req": req or {}}
         # Producing the rows may call this client, so it does not run in the client's event loop.
         rows = rows if self._core.streams(options) else [*rows]
@@ -611,7 +611,7 @@ class _Calls(Generic[_ListT]):
 
     @method
     def call(self, name: str, /, **arguments: Any) -> Any:
-        """Any call of docs/socket.md by its own name, with its own arguments. It is not retried if the connection is lost."""
+        """Any call of docs/socket.md by its own name, with its own arguments. Not retried if the connection is lost."""
         return self._run(self._core.call(name, arguments))
 
 

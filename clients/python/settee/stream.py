@@ -48,7 +48,7 @@ class _Batch:
 
 
 def _batches(docs: Iterable[Json]) -> Iterator[Tuple[List[Json], bool]]:
-    """Yields the documents of each call, and whether they arrived slowly. A failure of ``docs`` is raised after the last."""
+    """Yields the documents of each call, and whether they arrived slowly. A failure of ``docs`` is raised last."""
     batch, until = _Batch(), 0.0
     try:
         for doc in docs:

@@ -130,8 +130,8 @@ class Connection:
         self._reading = asyncio.ensure_future(self._read())
 
     async def call(self, name: str, arguments: Json, cancels: bool = False) -> Json:
-        """Sends a request and returns its reply, even if that is an error. ``cancels``: if its caller gives up, the service is
-        notified and ends the call's functions."""
+        """Sends a request and returns its reply, even if that is an error. ``cancels``: if its caller gives up, the
+        service is notified and ends the call's functions."""
         if name in _AT_ONCE:
             return await self._call(name, arguments, cancels)
         async with self._turns:
