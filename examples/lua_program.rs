@@ -1,4 +1,4 @@
-//! A program that brings Lua along: each process is a child of its own, in a cell.
+//! A program that adds Lua: each process is a separate child, in a cell.
 //!
 //! In the project's folder: `cargo run --example lua_program -- serve`, and likewise `map --language lua`, `conform --language lua`.
 

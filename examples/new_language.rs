@@ -1,4 +1,4 @@
-//! A program with a language of its own: `field`, whose functions are the names of fields and run inside the
+//! A program that adds a language: `field`, whose functions are the names of fields and run inside the
 //! program. A view `type` emits each document's field `type`.
 //!
 //! `cargo run --example new_language -- serve`, and likewise `map --language field`, `conform --language field`.

@@ -4,7 +4,7 @@
 //!           PressureGauge, PoolExecutor, ReplicationScheduler, ReplicatorDocuments, FleetMember if the store is
 //!           shared, HealthWatcher, Listener, HttpServer, ServiceManager, in this order; stops them in reverse, the
 //!           last three together: each may wait for its clients.
-//! PROMISES  When [`Daemon::stop`] has returned, no child, connection or socket is left.
+//! PROMISES  When [`Daemon::stop`] has returned, no child, connection or socket remains.
 //! CALLED    By `settee serve`; by tests and other programs, inside an actix system. Everything runs on the calling
 //!           arbiter, except HTTP's input and output, replication and health, which have their own threads.
 //! SOURCE    couch_proc_manager's place in couch_secondary_services.
@@ -79,7 +79,7 @@ const INTENSITY: Intensity = Intensity {
     period: Duration::from_secs(3),
 };
 
-/// Maximum time of an immediate end.
+/// Maximum duration of an immediate shutdown.
 pub(crate) const STOP_NOW_MAX: Duration = Duration::from_secs(5);
 
 /// Longer than any shutdown: [`Daemon::stop`] and `settee serve` set the deadlines.
@@ -112,7 +112,7 @@ pub enum StartError {
     /// The replicator's HTTP settings are unusable.
     #[error(transparent)]
     Replication(#[from] HttpConfigError),
-    /// The system has no room for a thread.
+    /// The system cannot create a thread.
     #[error("cannot start a thread: {0}")]
     Thread(#[from] io::Error),
     /// The system does not report the running program.
@@ -203,7 +203,7 @@ impl DaemonBuilder {
         let replicator_config = http_config(&changes.borrow().replicator);
         let listening = sockets.services.listening();
         let replicator_http = Http::beside(listening, replicator_config, &log)?;
-        // Without room for its thread or event loop, the start of an arbiter panics.
+        // If its thread or event loop cannot be created, the start of an arbiter panics.
         blocking::run("replication", || ()).await?;
         watches::require(WATCHES_MIN)?;
         let parts = Assembly {
@@ -395,7 +395,7 @@ impl Assembly {
     }
 }
 
-/// A running service. Dropping it without [`Daemon::stop`] leaves its end to the arbiter's.
+/// A running service. If dropped without [`Daemon::stop`], it ends with the arbiter.
 pub struct Daemon {
     /// The pools.
     pub manager: RegisteredName<ProcManager>,
@@ -415,7 +415,7 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// Begins a program or a service with the built-in languages.
+    /// Creates a builder with the built-in languages.
     pub fn builder() -> DaemonBuilder {
         DaemonBuilder {
             languages: Registry::new(),
@@ -472,19 +472,19 @@ impl Daemon {
         self.active.config()
     }
 
-    /// Begins to stop: accepts no clients, lets open calls finish unless `now`, then ends the processes. May be
+    /// Begins the shutdown: accepts no clients, lets open calls finish unless `now`, then ends the processes. May be
     /// repeated with `now`. [`Daemon::ended`] reports the end.
     pub fn begin_stop(&self, now: bool) {
         self.supervisor.tell(Stop { now });
     }
 
-    /// Waits for the end of the service, for any reason, and returns the reason. Safe to cancel.
+    /// Waits until the service ends, and returns the reason. Cancel safe.
     pub async fn ended(&mut self) -> ExitReason {
         (&mut self.ended).await.unwrap_or(ExitReason::Killed)
     }
 
     /// Stops the service, at once or gracefully within `shutdown_grace`. Returns why it ended; [`ExitReason::Killed`]
-    /// if a part of it did not end in time and was left behind.
+    /// if a part of it did not end in time and was abandoned.
     pub async fn stop(mut self, now: bool) -> ExitReason {
         self.begin_stop(now);
         let grace = self.config().server.shutdown_grace;
@@ -509,7 +509,7 @@ async fn open_store(
     log: &Logger,
 ) -> Result<(Store, bool), StartError> {
     let place = StorePlace::of_config(&config.store);
-    // Another service's file is not waited for; a database may return.
+    // There is no waiting for another service's file; a database may return.
     let is_named = config.store.url.is_none() && config.origin("store", "path") != Origin::Default;
     let watcher: Arc<dyn Watcher> = states.clone();
     let store = Store::start(place.clone(), watcher, metrics.store(), log)?;
@@ -539,8 +539,8 @@ fn daemon_name(addresses: &Addresses) -> DaemonName {
     }
 }
 
-/// Returns the address of this daemon for other machines. An address that means another machine there, or none, is
-/// replaced by this machine's name, as in CouchDB's node names.
+/// Returns the address of this daemon for other machines. An address that other machines cannot use is replaced by
+/// this machine's name, as in CouchDB's node names.
 fn told_address(machine: &str, http: Option<SocketAddr>) -> String {
     let Some(address) = http else {
         return machine.to_owned();

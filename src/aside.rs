@@ -8,10 +8,10 @@ use std::io;
 use blocking::Turns;
 use bytes::Bytes;
 
-/// The longest input, in bytes, processed on the current thread.
+/// Maximum length of input processed on the current thread, in bytes.
 const SHORT_BYTES_MAX: usize = 256 << 10;
 
-/// How many long inputs are processed at a time; more wait.
+/// Maximum long inputs processed at a time; more wait.
 const THREADS_MAX: usize = 2;
 
 static TURNS: Turns = Turns::new(THREADS_MAX);
@@ -24,7 +24,7 @@ pub(crate) const fn is_long(bytes: usize) -> bool {
 /// Processes bytes.
 ///
 /// # Errors
-/// The system has no room for another thread, which may be temporary.
+/// The system cannot create another thread, which may be temporary.
 pub(crate) async fn aside<T, W>(bytes: Bytes, work: W) -> io::Result<T>
 where
     T: Send + 'static,

@@ -1,4 +1,4 @@
-//! Health: what is wrong, since when, and what to do.
+//! Health: problems, when they began, and their remedies.
 //!
 //! SUMMARY   [`findings`] finds problems in the states of pools, services, replications and the fleet; [`problems`]
 //!           tracks which of them last. [`HealthBoard`] has the latest list for all readers; [`losses`] keeps losses
@@ -132,7 +132,7 @@ impl HealthBoard {
         disabling.cloned().collect()
     }
 
-    /// Returns the health for all readers.
+    /// Returns the current health.
     pub fn told(&self) -> Health {
         let mut health = self.lock().health.clone();
         let worst = health.problems.first();

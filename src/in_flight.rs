@@ -2,7 +2,7 @@
 //!
 //! SUMMARY   [`InFlight`] tracks the total and who holds how much; a [`Share`] belongs to one request, and is
 //!           returned with it.
-//! PROMISES  All shares together never exceed the bound. A sender that holds much leaves room for others: beyond one
+//! PROMISES  All shares together never exceed the bound. A sender that holds much leaves some to others: beyond one
 //!           request, no sender holds more than is still free, and a part is reserved for small requests.
 //! CALLED    By HTTP for bodies and answers, by connections of the sockets for lines and replies.
 //! SOURCE    Dynamic thresholds for shared buffers (Choudhury and Hahne, 1998).
@@ -50,7 +50,7 @@ pub(crate) fn network_of(peer: IpAddr) -> IpAddr {
     }
 }
 
-/// There is no room at the moment.
+/// The limit is reached at the moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "requests and answers in flight use all of [server] in_flight_max: try again \
@@ -136,7 +136,7 @@ impl Share {
     /// Sets the share to this many bytes, more or fewer.
     ///
     /// # Errors
-    /// There is no room for more; the share is unchanged.
+    /// The limit is reached; the share is unchanged.
     pub(crate) fn set(&mut self, bytes: usize) -> Result<(), NoRoom> {
         if bytes == self.bytes {
             return Ok(());

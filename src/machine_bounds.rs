@@ -14,7 +14,7 @@ use rustix::process::{Resource, getrlimit};
 /// Descriptors reserved for children and the store.
 pub(crate) const DESCRIPTORS_RESERVED: usize = 64;
 
-/// The least number of connections of a kind: fewer would be useless.
+/// Minimum number of connections of a kind: fewer would be useless.
 const CONNECTIONS_MIN: usize = 4;
 
 /// Assumed if the machine does not report its memory, in bytes.

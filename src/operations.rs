@@ -24,7 +24,7 @@ use crate::auth::rights::Right::{self, Administer, Call, Inspect, Look, Operate,
 /// CouchDB's databases have at most 238; it does not limit document ids unless configured to.
 pub const NAME_BYTES_MAX: usize = 1024;
 
-/// Maximum length of a text made of names, in bytes: a function's path, a view's context, the id of a replicator
+/// Maximum length of a string made of names, in bytes: a function's path, a view's context, the id of a replicator
 /// document or its replication, a URL parameter.
 pub const LONG_NAME_BYTES_MAX: usize = 4096;
 
@@ -41,7 +41,7 @@ pub(crate) fn check_name(what: &str, name: &str, bytes_max: usize) -> Result<(),
     }
 }
 
-/// Who may use an operation.
+/// The users allowed to use an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Who {
     /// Everyone, over HTTP even without a login. On the socket these calls need a held process or a password instead.
@@ -50,7 +50,7 @@ pub enum Who {
     With(Right),
     /// As [`Self::With`], without a `WWW-Authenticate` challenge: the dashboard has a login form.
     OnPage(Right),
-    /// Users with this right; and users who may replicate, for their own jobs and documents.
+    /// Users with this right; for their own jobs and documents also users who may replicate.
     AllOrOwn(Right),
     /// Users with this right on the Unix socket: users of this machine.
     Local(Right),
@@ -73,7 +73,7 @@ impl Who {
 /// A row of the list.
 #[derive(Clone, Copy, Debug)]
 pub struct Operation {
-    /// What it does.
+    /// Its summary.
     pub sentence: &'static str,
     /// Its calls on the socket.
     pub calls: &'static [CallName],
@@ -100,7 +100,7 @@ macro_rules! operations {
         }
 
         impl CallName {
-            /// Returns who may call it.
+            /// Returns the access required to call it.
             #[must_use]
             pub const fn who(self) -> Who {
                 match self {
@@ -133,7 +133,7 @@ macro_rules! operations {
                 }
             }
 
-            /// Returns who may use it.
+            /// Returns the access required to use it.
             #[must_use]
             pub const fn who(self) -> Who {
                 match self {
@@ -343,14 +343,14 @@ operations! {
     [], [Fleet GET "/_fleet"] => With(Look), reads;
     /// Sends all replications as they are at one moment, as lines that restore them.
     [], [ExportJobs GET "/_scheduler/_export"] => Local(Administer), reads;
-    /// Writes documents of an export that are not there.
+    /// Writes the documents of an export that do not exist yet.
     [], [ImportJobs POST "/_scheduler/_import"] => Local(Administer), changes;
 
-    // The replicator database. Who may replicate sees and writes what is their own.
+    // The replicator database. Users who may replicate see and write their own documents.
 
     /// Returns the state of the replicator database.
     [], [Database GET "/_replicator"] => With(Replicate), reads;
-    /// Says that the replicator database is there.
+    /// Reports that the replicator database exists.
     [], [CreateDatabase PUT "/_replicator"] => With(Replicate), reads;
     /// Writes a document, with an id of its own or a new one. One that begins with `_` takes an administrator.
     [], [PostDoc POST "/_replicator"] => With(Replicate), changes;
@@ -360,7 +360,7 @@ operations! {
     [], [Changes GET "/_replicator/_changes", PostChanges POST "/_replicator/_changes"] => With(Administer), reads;
     /// Writes documents.
     [], [BulkDocs POST "/_replicator/_bulk_docs"] => With(Replicate), changes;
-    /// Shows who may do what, as CouchDB does where nobody has changed it.
+    /// Returns the database's security object: CouchDB's default.
     [], [Security GET "/_replicator/_security"] => With(Administer), reads;
     /// Refuses to change who may do what.
     [], [SetSecurity PUT "/_replicator/_security"] => With(Administer), reads;

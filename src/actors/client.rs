@@ -2,7 +2,7 @@
 //!
 //! SUMMARY   Reads requests, executes them, writes the replies. To the pool, this actor is the client: its processes
 //!           and requests end with it.
-//! PROMISES  Every request is answered once, in any order, but prompts to one process in order. Bad input costs only
+//! PROMISES  Every request is answered once, in any order, but prompts to one process in order. Bad input only causes
 //!           an error reply. Its loans are returned when it ends, for any reason.
 //! CALLED    Started by the listener; used only by its peer.
 //! SOURCE    The clients of couch_proc_manager are Erlang processes; here a connection is one.
@@ -60,7 +60,7 @@ use ticket::Ticket;
 /// How long requests are still read from a connection after the order to stop.
 pub(crate) const LAST_REQUESTS_MAX: Duration = Duration::from_millis(250);
 
-/// A connection that is served.
+/// A handle to a served connection.
 pub(crate) struct ClientHandle {
     /// Its pid.
     pub(crate) pid: Pid,
@@ -81,7 +81,7 @@ impl ClientHandle {
     }
 }
 
-/// The meaning of a connection's lines, and what it holds for them.
+/// The meaning of a connection's lines, and the state for them.
 enum Mode {
     /// Requests. The session holds the processes that they borrow.
     Requests,
@@ -96,7 +96,7 @@ struct Tunnel {
     process: Rc<Holding>,
     /// The timeout of a line; `None`: that of the process.
     timeout: Option<Duration>,
-    /// Whether the client wants to learn how it ended.
+    /// Whether the client requested a report of its end.
     tells_end: bool,
     _end: Watch,
 }
@@ -236,7 +236,7 @@ impl Client {
     }
 }
 
-/// A connection that is counted while it exists.
+/// Counts a connection while it exists.
 struct Connected(Arc<ClientMetrics>);
 
 impl Connected {
@@ -338,7 +338,7 @@ impl Handler<ProcRevoked> for Client {
 }
 
 impl Client {
-    /// Stops reading, and ends when pending requests are answered.
+    /// Stops reading, and ends once pending requests are answered.
     fn end_in_order(&self) {
         match &self.mode {
             Mode::Relay(relay) => relay.tell(Signal::Stop),
@@ -368,7 +368,7 @@ impl Client {
         ctx.stop();
     }
 
-    /// The process for a tunnel was lent, or not.
+    /// The process for a tunnel was lent or refused.
     fn attached(
         &mut self,
         ticket: Ticket,

@@ -43,7 +43,7 @@ pub type ToManagerSettings = dyn Fn(&Arc<Config>) -> ManagerSettings + Send + Sy
 
 /// The current configuration and its followers, shared by actors that may be restarted.
 pub struct ActiveConfig {
-    /// Its sources; `None` for one that was made in the program and never changes.
+    /// Its sources; `None` for one built in the program, which never changes.
     pub sources: RefCell<Option<Sources>>,
     /// Settings shared with other daemons; `None` without any.
     pub shared: Option<SharedSettings>,
@@ -77,7 +77,7 @@ pub struct ConfigListener {
 }
 
 impl ConfigListener {
-    /// Makes a keeper of a configuration.
+    /// Creates the keeper of a configuration.
     pub fn new(
         active: Rc<ActiveConfig>,
         manager: RegisteredName<ProcManager>,
@@ -115,7 +115,7 @@ impl ConfigListener {
         let pools = self.manager.call(ReloadConfig(Arc::new(settings)));
         let applied = |changes| Applied {
             changes,
-            // A restarted manager begins with the current settings.
+            // A restarted manager starts with the current settings.
             pools: Box::pin(pools.map(drop)),
         };
         self.active.certificate.set(certificate);
@@ -371,7 +371,7 @@ impl Handler<SetValue> for ConfigListener {
         let candidate = self.candidate(msg);
         let active = Rc::clone(&self.active);
         let setting = async move {
-            // Not applied yet: the next message waits until it is.
+            // Not applied yet: the next message waits for that.
             let sources = candidate?;
             let candidate = read(Rc::clone(&active), Some(sources.clone())).await?;
             let shared = active.shared.as_ref();

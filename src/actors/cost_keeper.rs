@@ -3,7 +3,7 @@
 //! SUMMARY   [`load`] reads it before the service starts work; the actor writes it every [`SAVE_EVERY`], and once
 //!           more when the service ends.
 //! PROMISES  The file is complete at any time. It is written on a blocking thread. An unreadable file is not
-//!           overwritten: nothing is kept then, and the log says so.
+//!           overwritten: then no costs are saved, and the log reports it.
 //! LIMITS    If the service is killed, it loses at most [`SAVE_EVERY`] of costs.
 //! CALLED    Started and stopped by the supervisor, which stops it after everything that runs calls.
 
@@ -27,7 +27,7 @@ use settee_config::generated;
 /// How often the file is written.
 const SAVE_EVERY: Duration = Duration::from_secs(60);
 
-/// Returns the contents of a file, and its path if costs may be kept there. Blocks.
+/// Returns the contents of a file, and its path if costs can be saved there. Blocks.
 pub(crate) fn load(file: Option<&Path>, log: &Logger) -> (TenantCosts, Option<PathBuf>) {
     let none = || TenantCosts::new(system_time());
     let Some(file) = file else {

@@ -1,11 +1,11 @@
 //! FleetMember: owns documents for this daemon if several daemons share a store.
 //!
 //! SUMMARY   Runs [`Ownership`]: sends its requests to the database, notifies ReplicatorDocuments of owned, released
-//!           and lost documents, and tells jobs how long they may begin checkpoints.
+//!           and lost documents, and informs jobs until when they may begin checkpoints.
 //! PROMISES  Decides nothing and never waits. However it ends, its leases become invalid at once; its successor
-//!           begins with another epoch. The same applies when ReplicatorDocuments ends.
+//!           starts with another epoch. The same applies when ReplicatorDocuments ends.
 //! CALLED    By the database's answers, by a timer, and by ReplicatorDocuments ([`DocStopped`]).
-//! LIMITS    At the end of the service it takes at most [`LEAVE_MAX`] and [`DEPART_MAX`]: documents not released by
+//! LIMITS    On shutdown it takes at most [`LEAVE_MAX`] and [`DEPART_MAX`]: documents not released by
 //!           then become free when the lease ends.
 
 use std::collections::VecDeque;
@@ -45,21 +45,21 @@ const LOOK_MAX: Duration = Duration::from_secs(1);
 /// How long to wait for a restarting ReplicatorDocuments.
 const JOIN_WAIT: Duration = Duration::from_millis(200);
 
-/// How long jobs may take to leave a checkpoint when the service ends.
+/// How long jobs may take for a last checkpoint on shutdown.
 const LEAVE_JOBS_MAX: Duration = Duration::from_millis(4000);
 
 /// How long until their documents are released.
 const LEAVE_MAX: Duration = Duration::from_millis(4500);
 
-/// The same two for an immediate end.
+/// The same two for an immediate shutdown.
 const LEAVE_NOW_JOBS_MAX: Duration = Duration::from_secs(1);
 const LEAVE_NOW_MAX: Duration = Duration::from_millis(1500);
 
 /// How long the removal of the epoch may take.
 const DEPART_MAX: Duration = Duration::from_millis(500);
 
-/// Maximum remembered epochs that may have been taken although the answer was lost. At most one a second is
-/// requested, so the leases of earlier ones have expired.
+/// Maximum remembered epochs that may exist although the answer was lost. At most one a second is requested, so the
+/// leases of earlier ones have expired.
 const ASKED_MAX: usize = 32;
 
 /// The parts of a member.
@@ -88,10 +88,10 @@ pub(crate) struct FleetMember {
     options: FleetMemberOptions,
     core: Ownership,
     lease: Option<Arc<EpochLease>>,
-    /// Epochs requested since the last lease: they may be taken even if the answer is lost.
+    /// Epochs requested since the last lease: they may exist even if the answer was lost.
     asked: VecDeque<Epoch>,
     timer: DeadlineTimer<Duration>,
-    /// How long jobs may take to stop, once the service ends.
+    /// How long jobs may take to stop, once the service is shutting down.
     leaving: Option<Duration>,
     /// Whether the epoch is being removed: everything else is ignored.
     is_departing: bool,
@@ -450,7 +450,7 @@ impl Handler<DocStopped> for FleetMember {
     }
 }
 
-/// ReplicatorDocuments failed, and has forgotten what is owned.
+/// ReplicatorDocuments failed, and has lost its table of owned documents.
 impl Handler<Down> for FleetMember {
     type Result = ();
 

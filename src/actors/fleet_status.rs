@@ -5,7 +5,7 @@
 //! PROMISES  Statuses are written at most once each [`WRITE_EVERY`], reports each [`REPORT_EVERY`], one request at a
 //!           time. Failed writes are repeated later, with the then current state. With a new epoch everything is
 //!           reported again.
-//! CALLED    By nobody: its results are in [`ReplicatorApi`].
+//! CALLED    Only started and stopped: its results are in [`ReplicatorApi`].
 //! LIMITS    [`STATUSES_MAX`] statuses in a request; an order for a missing job is retried for [`ORDER_WAIT`].
 
 use std::collections::VecDeque;
@@ -37,7 +37,7 @@ const STATUSES_MAX: usize = 500;
 /// How often problems are checked for changes since the last report.
 const REPORT_EVERY: Duration = Duration::from_secs(1);
 
-/// Interval of repeating an unchanged report, so that its age shows that it is still valid.
+/// Interval at which an unchanged report is repeated: its age shows that it is still valid.
 const REPORT_AGAIN: Duration = Duration::from_secs(20);
 
 /// How often job progress is sampled.

@@ -49,7 +49,7 @@ const FILES_EVERY: Duration = Duration::from_secs(60);
 /// How often the size of the store's documents is read: a database counts all of them.
 const SIZE_EVERY: Duration = Duration::from_secs(10 * 60);
 
-/// When it is first read: once documents have been loaded.
+/// Delay of the first reading: documents are loaded first.
 const SIZE_FIRST: Duration = Duration::from_secs(60);
 
 /// Timeout of the store.
@@ -173,7 +173,7 @@ impl HealthWatcher {
 }
 
 impl HealthWatcher {
-    /// Compares the configuration files with the current settings, periodically.
+    /// Periodically compares the configuration files with the current settings.
     fn look_at_files(&mut self, ctx: &mut Context<Self>) {
         let config = self.options.config.clone();
         let comparing = async move { config.call(CompareFiles).await };
@@ -186,7 +186,7 @@ impl HealthWatcher {
         }));
     }
 
-    /// Checks the size of the store's documents, periodically.
+    /// Periodically checks the size of the store's documents.
     fn look_at_size(&mut self, ctx: &mut Context<Self>) {
         let replications = self.options.replications.clone();
         let measuring = async move { size_of_store(&replications).await };
@@ -265,7 +265,7 @@ async fn within<T>(asked: impl Future<Output = T>) -> Option<T> {
         .ok()
 }
 
-/// Returns the report of a store that timed out.
+/// Returns the error of a store that timed out.
 fn late() -> Result<(), String> {
     let seconds = STORE_ANSWERS_WITHIN.as_secs();
     Err(format!("it has not answered within {seconds} s"))

@@ -45,7 +45,7 @@ const KILLED_MAX: Duration = Duration::from_secs(1);
 /// How long children may take to end after the scheduler failed.
 const ORPHANED_MAX: Duration = Duration::from_millis(4500);
 
-/// Runs an actor as a job on this thread. Its pid ends when nothing is left of it, and it can be killed.
+/// Runs an actor as a job on this thread. Its pid ends when all of it is dropped, and it can be killed.
 pub fn run<A>(job: A) -> RunningJob
 where
     A: Actor<Context = Context<A>> + Handler<StopJob>,
@@ -87,7 +87,7 @@ struct Child {
     name: JobName,
     job: RunningJob,
     monitor: MonitorRef,
-    /// Kills it after it was stopped, or then abandons it.
+    /// Fires when it must be killed after a stop, or abandoned after a kill.
     timer: Option<SpawnHandle>,
 }
 

@@ -1,4 +1,4 @@
-//! The extension point: what a language is, and the registry that finds it by name.
+//! The extension point: the trait of languages, and the registry that finds them by name.
 //!
 //! SUMMARY   [`Language`] starts one process and declares its abilities; [`Registry`] maps names to languages.
 //! CALLED    By openers, on the pool's arbiter.
@@ -29,7 +29,7 @@ use child::cell::terms::CellTerms;
 use child::cell::trial::CellTrial;
 use policy::pool::ProcId;
 
-/// What a process needs to start and to live.
+/// A process's dependencies.
 #[derive(Clone)]
 pub struct StartContext {
     /// Its identity: its generation, in logs and in every notice about it.
@@ -100,8 +100,8 @@ pub trait Language: Send + Sync {
         false
     }
 
-    /// Returns how to find out which cell layers hold for its processes; `None`: they get no cell, whatever the
-    /// terms.
+    /// Returns how to test which cell layers are effective for its processes; `None`: they get no cell, regardless of
+    /// the terms.
     fn cell_trial(&self, _: &CellTerms) -> Option<CellTrial> {
         None
     }
@@ -116,7 +116,7 @@ pub trait Language: Send + Sync {
     /// the future or with the returned process.
     ///
     /// # Errors
-    /// What happened and what to do; nothing may be left running.
+    /// The failure and its remedy; nothing may be left running.
     fn start(
         &self,
         context: StartContext,

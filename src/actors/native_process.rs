@@ -48,7 +48,7 @@ pub struct NativeBackend {
     server: Box<dyn FnMut(Bytes, Logger) -> Answering>,
     /// Unanswered commands, oldest first; the server works on the first.
     commands: VecDeque<Bytes>,
-    /// How long it takes to end after a stop.
+    /// The delay of its end after a stop.
     stop_delay: Duration,
 }
 
@@ -56,7 +56,7 @@ impl NativeProcess {
     /// Starts the server's thread and the actor in front of it.
     ///
     /// # Errors
-    /// The system has no room for another thread.
+    /// The system cannot create another thread.
     pub fn start_with(
         server: impl NativeServer + 'static,
         context: StartContext,
@@ -136,7 +136,7 @@ fn is_log(lines: &[u8]) -> bool {
 impl Backend for NativeBackend {
     fn started(_: &mut NativeProcess, _: &mut Context<NativeProcess>) {}
 
-    /// Only commands are sent: it could not tell anything else from one.
+    /// Only commands are sent: the server could not distinguish anything else from one.
     fn refusal(&self, prompt: &Prompt, _: &StartContext) -> Option<PromptError> {
         let is_none = prompt.verbatim && Command::of(&prompt.lines).is_none();
         let is_no_text = std::str::from_utf8(&prompt.lines).is_err();

@@ -1,8 +1,8 @@
 //! Opener: starts one process, waits for its answer to the first `reset`, reports with its exit reason, and ends.
 //!
-//! SUMMARY   A child has started when it has answered the opener's `reset` with any line; a wrong answer is left for
-//!           its client to notice. A child that ends before that, breaks the protocol or is silent for `start_timeout`
-//!           has failed to start.
+//! SUMMARY   A child has started when it has answered the opener's `reset` with any line; a wrong answer is left to
+//!           its client. A child that ends before that, breaks the protocol or is silent for `start_timeout` has
+//!           failed to start.
 //! PROMISES  The ProcManager gets exactly one [`Exit`], however the opener ends: success, failure, timeout, panic or
 //!           stop (PM-7). Except on success, everything it started has ended by then.
 //! SOURCE    couch_proc_manager, new_proc/1 and the `spawn_ok`/`spawn_error` exits.
@@ -226,7 +226,7 @@ impl Handler<StopOpening> for Opener {
     }
 }
 
-/// The only report, sent at the latest when the opener is dropped.
+/// The only report; sent when the opener is dropped, at the latest.
 struct Report {
     proc: ProcId,
     manager: Option<Recipient<Exit>>,

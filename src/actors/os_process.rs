@@ -1,6 +1,6 @@
 //! OsProcess: a process with a child as query server.
-//!
-//! PROMISES  The actor ends when its child is reaped. A child is killed once; one without a fault is ended politely.
+//! PROMISES  The actor ends when its child is reaped. A child is killed once; one without a fault is stopped
+//!           gracefully.
 //! SOURCE    couch_os_process, readjson and the exit of the port.
 
 mod output;
@@ -53,7 +53,7 @@ impl OsProcess {
     /// Starts the actor for a new child.
     ///
     /// # Errors
-    /// The event loop has no room for its pipes; the child is killed.
+    /// The event loop cannot register its pipes; the child is killed.
     pub fn start_with(mut child: Child, mut context: StartContext) -> io::Result<ProcessRef> {
         let missing = || io::Error::other("a pipe is missing");
         let stdin = PipeWriter::new(child.stdin.take().ok_or_else(missing)?)?;

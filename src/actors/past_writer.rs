@@ -7,7 +7,7 @@
 //! CALLED    By the ReplicationScheduler, for jobs whose documents this daemon owns by a lease.
 //! LIMITS    One request in [`SAVE_EVERY`], of [`BATCH`] pasts and about [`BATCH_BYTES`]. At most [`WAITING_MAX`] jobs
 //!           wait; another job's past is saved after its next event. The only cost of an unsaved past is one extra
-//!           attempt of a crashed job, or a count that starts again.
+//!           attempt of a crashed job, or a count restarted from zero.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -156,7 +156,7 @@ impl PastWriter {
     /// Waits until a document's job has no unsaved past, or the writer has ended.
     pub async fn saved(self, doc: DocId) {
         let mut tried = self.tried.clone();
-        // An error: it has ended.
+        // An error means that it has ended.
         drop(tried.wait_for(|()| !self.has(&doc)).await);
     }
 }

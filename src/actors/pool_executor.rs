@@ -4,7 +4,7 @@
 //!           output is sent back: a call crosses threads once each way, however often it uses the pool.
 //! PROMISES  Dropping a caller ends its work, which returns everything it held. A panic of work is an error only for
 //!           its caller.
-//! CALLED    By HTTP and by filters of replications, which have threads of their own.
+//! CALLED    By HTTP and by filters of replications, which have their own threads.
 //! LIMITS    At most [`WORK_MAX`] pieces of work at a time; more are refused and do not wait. Each is a separate
 //!           client of the pool: the pool forgets a client's requests when the client ends.
 
@@ -29,7 +29,7 @@ use crate::otp::supervisor::Stop;
 use crate::otp::tell::Tell;
 use crate::query_server::status::Holder;
 
-/// The most pieces of work at a time.
+/// Maximum number of concurrent pieces of work.
 pub(crate) const WORK_MAX: usize = 4096;
 
 /// Work on the pool's arbiter.
@@ -54,11 +54,11 @@ impl PoolWork for FunctionRequest {
 pub(crate) struct Principal {
     /// The pools that the work is limited to; `None`: no limit.
     pub(crate) limits: Option<CallerLimits>,
-    /// The sender, for people.
+    /// The sender, for display.
     pub(crate) who: Option<Arc<Holder>>,
 }
 
-/// Work in flight. It ends when nobody waits for its output.
+/// Work in flight. Aborted when no receiver waits for its output.
 #[derive(Message)]
 #[rtype(result = "()")]
 struct Execute<W: PoolWork> {
@@ -243,7 +243,7 @@ mod tests {
         PoolHandle::new(RegisteredName::new(executor.start()))
     }
 
-    /// Runs a future on a thread of its own.
+    /// Runs a future on a separate thread.
     fn elsewhere<T: Send + 'static>(
         future: impl Future<Output = T> + Send + 'static,
     ) -> oneshot::Receiver<T> {

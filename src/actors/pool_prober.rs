@@ -1,4 +1,4 @@
-//! PoolProber: finds out, with children of its own, the abilities of the pools' query servers and the layers of their
+//! PoolProber: probes, with its own children, the abilities of the pools' query servers and the layers of their
 //! cells.
 //!
 //! SUMMARY   Probes an ability when a request needs it, and tests each cell once. The results are in
@@ -23,17 +23,17 @@ use crate::otp::tell::Tell;
 use cells::PoolCells;
 use child::Spawner;
 
-/// How many messages its mailbox holds before senders have to wait.
+/// Messages in its mailbox beyond which senders have to wait.
 const MAILBOX_MESSAGES_MAX: usize = 1024;
 
-/// Finds out what is not known yet.
+/// Probes abilities not known yet.
 pub(crate) struct PoolProber {
     spawner: Spawner,
     log: Logger,
     cells: PoolCells,
     /// Running probes and tests of cells; each has at most one child.
     probes: Vec<SpawnHandle>,
-    /// How many of them are not done.
+    /// The number of them that are not done.
     probing: usize,
     is_stopping: bool,
     pid_guard: PidGuard,

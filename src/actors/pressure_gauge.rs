@@ -1,10 +1,10 @@
-//! PressureGauge: measures pressure on the machine, and tells the manager how much its pools may use.
+//! PressureGauge: measures pressure on the machine, and reports to the manager how much its pools may use.
 //!
 //! SUMMARY   At an interval, and only while it is configured, reads the machine's gauges; [`Governor`] decides, and
 //!           the manager gets [`SetLevel`].
-//! PROMISES  Files are read on a blocking thread, one reading at a time. Every level is sent, even an unchanged one, so
-//!           that a restarted manager learns it. While the gauge is switched off, it sets no timer, and all limits are
-//!           the hard limits.
+//! PROMISES  Files are read on a blocking thread, one reading at a time. Every level is sent, even an unchanged one,
+//!           so that a restarted manager gets it. While the gauge is switched off, it sets no timer, and all limits
+//!           are the hard limits.
 //! SOURCE    See [`policy::pressure`].
 
 use std::fs;
@@ -70,12 +70,12 @@ impl Machine {
     }
 }
 
-/// What the gauge needs.
+/// The gauge's dependencies.
 #[derive(Clone)]
 pub struct PressureOptions {
     /// Reads the gauges.
     pub gauges: Gauges,
-    /// Who is notified.
+    /// The actor to notify.
     pub manager: RegisteredName<ProcManager>,
     /// The configuration in force.
     pub config: watch::Receiver<Arc<Config>>,

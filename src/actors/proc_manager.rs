@@ -1,8 +1,8 @@
 //! ProcManager: supervises the processes of all pools and lends them to clients.
 //!
 //! SUMMARY   Converts calls, casts and exits to events of [`Pools`] and carries out its actions.
-//! PROMISES  Decides nothing and never blocks: opening, teaching, resetting and stopping are done by others, who
-//!           report. Every call is answered once.
+//! PROMISES  Decides nothing and never blocks: other actors open, teach, reset and stop processes, and report. Every
+//!           call is answered once.
 //! CALLED    By clients (`GetProc`, `RetProc`), openers (`Exit`), processes (`OsProcIdle`), monitors
 //!           (`Down`), and operators (`SetThresholdTs`, `TerminateStaleProcs`, `ReloadConfig`, ..).
 //! SOURCE    couch_proc_manager 000, 001 and HEAD: the same messages. Defects D1 to D16 are not ported.
@@ -166,7 +166,7 @@ pub struct ProcManager {
     core: Pools,
     /// Names, languages, groups, commands.
     pools: PoolTable,
-    /// How much of the range between soft and hard limits pools may use.
+    /// The part of the range between soft and hard limits that pools may use.
     level: Level,
     /// Process -> its address; a stopping one stays until it has ended.
     procs: FxHashMap<ProcId, Arc<ProcessRef>>,
@@ -197,9 +197,9 @@ pub struct ProcManager {
     full: RepeatLimiter,
     /// Probes the pools' query servers.
     prober: Addr<PoolProber>,
-    /// Reports on the pools to people.
+    /// Reports on the pools to operators.
     reporter: Addr<PoolReporter>,
-    /// The actors beside it, by name. They end with it, and it ends with them.
+    /// The actors linked to it, by name: if one ends, all do.
     beside: [(&'static str, Pid); 2],
     /// Whether lending is suspended.
     drain: Drain,
@@ -303,7 +303,7 @@ impl ProcManager {
 }
 
 impl ProcManager {
-    /// Returns the name of an actor beside it.
+    /// Returns the name of an actor linked to it.
     fn name_of_beside(&self, actor: ActorId) -> Option<&'static str> {
         let mut beside = self.beside.iter();
         beside
@@ -365,7 +365,7 @@ impl Handler<Down> for ProcManager {
     }
 }
 
-/// Ends all processes, then itself: its end implies that no child is left (PM-9).
+/// Ends all processes, then itself: its end implies that no child remains (PM-9).
 impl Handler<Stop> for ProcManager {
     type Result = ();
 

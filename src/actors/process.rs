@@ -1,20 +1,20 @@
-//! Process: the actor that represents one query server, whatever runs it.
+//! Process: the actor that represents one query server, a child process or a native one.
 //!
-//! SUMMARY   Sends prompts, matches answers to them first in, first out, keeps their deadlines, tells the manager
-//!           when it is idle, and ends. A [`Backend`] runs the query server: a child
+//! SUMMARY   Sends prompts, matches answers to them first in, first out, enforces their deadlines, and notifies the
+//!           manager when it is idle. A [`Backend`] runs the query server: a child
 //!           ([`OsProcess`](super::os_process::OsProcess)) or this program
 //!           ([`NativeProcess`](super::native_process::NativeProcess)).
 //! PROMISES  Every prompt is answered once. A late, duplicated, unsolicited or malformed line is never an answer
 //!           (PM-10): it ends the process. State left by the previous holder is reset before the first line of the
-//!           next, or together with it, unless a call left the process reset; the previous holder's timeout, last words
+//!           next, or together with it, unless a call left the process reset; the previous holder's timeout, stderr
 //!           and printed lines never affect the next. The actor ends with its process; its pid guard notifies every
 //!           watcher, however the actor ends.
 //! CALLED    Started by an opener; prompted under its token by its holder.
 //! SOURCE    couch_os_process.
-//! DIFFERS   Prompts are pipelined. A prompt's deadline counts from when it is the oldest; log lines and partial
-//!           output do not extend it. A prompt to an ended process always fails with the same error. A process that
-//!           did nothing wrong is ended politely.
-//! LIMITS    An extra line that arrives while prompts are unanswered is taken as the next answer. Then one line is left
+//! DIFFERS   Prompts are pipelined. A prompt's deadline counts from when it becomes the oldest; log lines and partial
+//!           output do not extend it. A prompt to an ended process always fails with the same error. A process
+//!           without a fault is stopped gracefully.
+//! LIMITS    An extra line that arrives while prompts are unanswered counts as the next answer. Then one line is left
 //!           over: if it is read as the answer to a fence, or together with the last answer, it turns that answer into
 //!           an error; if it is read later, it ends the process.
 
@@ -50,13 +50,13 @@ use crate::query_server::prompt::{self, Command};
 use crate::query_server::prompt_error::{TOO_MANY_ANSWERS, UNASKED};
 use policy::pool::Token;
 
-/// The most unanswered prompts.
+/// Maximum number of unanswered prompts.
 pub(crate) const PROMPTS_IN_FLIGHT_MAX: usize = 1024;
 
-/// What a process did instead of selecting an isolate.
+/// The fault of a process that did not select an isolate.
 const NOT_SELECTED: &str = "an answer to tenant that does not say which isolates have ended";
 
-/// The least interval between checks whether a process is idle.
+/// Minimum interval between checks whether a process is idle.
 const IDLE_CHECK_INTERVAL_MIN: Duration = Duration::from_millis(1);
 
 /// Runs a query server: sends lines and receives answers.
@@ -75,7 +75,7 @@ pub trait Backend: Sized + Unpin + 'static {
     /// Sends commands; each piece has one, or several separated by line feeds. They are already among the unanswered.
     fn send(process: &mut Process<Self>, pieces: Vec<Bytes>, ctx: &mut Context<Process<Self>>);
 
-    /// Forgets what the query server has said so far about its own end.
+    /// Forgets the query server's reports about its own end.
     fn forget_words(_: &mut Process<Self>) {}
 
     /// Collects the cell's refusals so far.
@@ -86,14 +86,14 @@ pub trait Backend: Sized + Unpin + 'static {
         None
     }
 
-    /// Kills the query server. Everybody who waits already has the reason.
+    /// Kills the query server. All waiters already have the reason.
     fn kill(process: &mut Process<Self>, ctx: &mut Context<Process<Self>>);
 
     /// Ends the query server, which gets time to exit on its own.
     fn stop_politely(process: &mut Process<Self>, ctx: &mut Context<Process<Self>>);
 }
 
-/// Why a line is not an answer, whatever it says.
+/// Why a line does not count as an answer.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Unasked {
     /// The query server began it before the prompt was sent.
@@ -104,7 +104,7 @@ pub(super) enum Unasked {
 
 /// One query server and its state.
 pub struct Process<B: Backend> {
-    /// Dropped before the pid guard: the query server is gone before anybody learns of the actor's end.
+    /// Dropped before the pid guard: the query server is gone before any watcher is notified of the actor's end.
     pub(super) backend: B,
     pub(super) context: StartContext,
     pub(super) shared: Arc<ProcShared>,
@@ -225,7 +225,7 @@ impl<B: Backend> Process<B> {
         });
     }
 
-    /// Records the current holder, for which words are kept from now on. Returns whether the previous holder was
+    /// Records the current holder; later output is attributed to it. Returns whether the previous holder was
     /// another: the next output may still be for that holder.
     fn note_holder(&mut self, token: Token) -> bool {
         let before = self.prompted_by.replace(token);
@@ -397,7 +397,7 @@ impl<B: Backend> Process<B> {
         self.end_for(error, KillReason::Protocol, ctx);
     }
 
-    /// Kills the query server for `reason`, which everybody who waits receives.
+    /// Kills the query server for `reason`, which all waiters receive.
     fn end_for(&mut self, reason: PromptError, why: KillReason, ctx: &mut Context<Self>) {
         // Set first, so that a holder that learns of it and returns the process at once returns a broken one.
         self.shared.set_exit_error(match &reason {
@@ -456,7 +456,7 @@ impl<B: Backend> Process<B> {
         self.exited(exit_report, false, ctx);
     }
 
-    /// Tells the manager, repeatedly, when the process has been idle for `idle_limit`.
+    /// Repeatedly notifies the manager once the process has been idle for `idle_limit`.
     fn watch_idleness(wait: Duration, ctx: &mut Context<Self>) {
         ctx.run_later(wait, |process, ctx| {
             let context = &process.context;
@@ -475,7 +475,7 @@ impl<B: Backend> Process<B> {
     fn stop(&mut self, order: &StopProc, ctx: &mut Context<Self>) {
         let told = PromptError::Exited(ExitReport::stopped(order.by.as_deref()));
         if order.by.is_some() && !order.polite {
-            // Waiters learn of the stop, not of the signal.
+            // Waiters get the stop as the reason, not the signal.
             return self.end_for(told, KillReason::Stopped, ctx);
         }
         self.shared.set_exit_error(told);
@@ -515,7 +515,7 @@ impl<B: Backend> Handler<Prompt> for Process<B> {
 
     fn handle(&mut self, mut prompt: Prompt, ctx: &mut Self::Context) {
         if self.unanswered.is_empty() {
-            // Output since the last answer belongs to nobody.
+            // Output since the last answer belongs to no prompt.
             B::catch_up(self, ctx);
         }
         let commands = commands_of(&prompt);

@@ -3,7 +3,7 @@
 //! SUMMARY   [`ReplicationJob`] is started with a [`JobStart`] and reports job events. Its parts, each a separate
 //!           task, do the work: a changes reader, a changes manager that deals out batches, and workers.
 //! PROMISES  [`JobNews::Ended`] is reported exactly once, however the job ends. If a part ends abnormally, the job ends
-//!           with its reason. A checkpoint never records more than is done. A stopped job is gone after [`STOP_MAX`].
+//!           with its reason. A checkpoint never records unfinished work. A stopped job is gone after [`STOP_MAX`].
 //! CALLED    By the job supervisor of the scheduler, on the arbiter of replications; by `settee replicate`.
 //! SOURCE    `couch_replicator_scheduler_job`: start-up, `seqs_in_progress`, checkpoints, ends.
 //! DIFFERS   Database infos are read once at the start, not twice.
@@ -49,11 +49,11 @@ enum State {
 struct Running {
     parts: Parts,
     checkpoints: Checkpoints,
-    /// What to do after the current checkpoint.
+    /// The step after the current checkpoint.
     then: Then,
 }
 
-/// What follows a checkpoint.
+/// The step after a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Then {
     /// Work continues, and the timer starts the next checkpoint.
@@ -85,7 +85,7 @@ struct BatchDone {
 #[rtype(result = "()")]
 struct AllDone;
 
-/// The job has a feed of its own, for this reason, or not any more.
+/// The job began to use its own feed, for this reason, or stopped using it.
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
 struct OwnFeed(Option<Arc<str>>);
@@ -145,7 +145,7 @@ impl ReplicationJob {
             Err(died) if died.is_cancelled() => part.died("killed"),
             Err(_) => part.died("panicked"),
         };
-        // If the job has ended, the others are already stopped.
+        // If the job has ended, the other parts are already stopped.
         if self
             .running()
             .is_some_and(|running| running.then == Then::GoOn)

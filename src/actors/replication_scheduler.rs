@@ -3,12 +3,12 @@
 //! SUMMARY   Turns calls and the ends of runs into events of [`Scheduler`] and executes its actions; keeps each job's
 //!           replication and progress; notifies waiters and subscribers.
 //! PROMISES  Decides nothing and never waits. A run that ends in any way, including a panic, is noticed once.
-//!           Everybody who waits for a job's end is notified, or finds the channel closed.
+//!           All who wait for a job's end are notified, or find the channel closed.
 //! CALLED    By ReplicatorDocuments and, through the ReplicatorApi, by HTTP and clients of the socket; by jobs
 //!           ([`JobEvent`]) and the JobSupervisor ([`ChildEnded`]).
 //! SOURCE    couch_replicator_scheduler 004 and HEAD: the same calls, casts and infos.
 //! DIFFERS   Changed settings apply at once, including the interval; an unset one returns to its default. The end of
-//!           something unknown is ignored.
+//!           an unknown run is ignored.
 
 mod entry;
 mod handlers;
@@ -46,18 +46,17 @@ use replication::endpoint::Http;
 
 use entry::JobEntry;
 
-/// How many messages its mailbox holds before senders have to wait.
+/// Messages in its mailbox beyond which senders have to wait.
 const MAILBOX_MESSAGES_MAX: usize = 1024;
 
-/// How long runs may take to make a checkpoint when the service ends.
+/// How long runs may take to make a checkpoint on shutdown.
 const SHUTDOWN_MAX: Duration = Duration::from_millis(4500);
 
-/// The same if it must end at once.
+/// The same for an immediate shutdown.
 const SHUTDOWN_NOW_MAX: Duration = Duration::from_secs(1);
 
-/// What a scheduler needs.
+/// A scheduler's dependencies.
 pub struct SchedulerOptions {
-    /// What it works by.
     pub settings: Settings,
     /// How jobs are started.
     pub jobs: StartJobs,
@@ -100,7 +99,7 @@ pub struct ReplicationScheduler {
     clock: WallClock,
     states: Arc<DocStates>,
     pasts: Option<PastWriter>,
-    /// Learns of unreachable servers, if several daemons share jobs.
+    /// Notified of unreachable servers, if several daemons share jobs.
     servers: Option<broadcast::Sender<ServerReach>>,
     http: Http,
     metrics: Arc<ReplicationMetrics>,
@@ -108,7 +107,7 @@ pub struct ReplicationScheduler {
     actions: Vec<ScheduleAction>,
     /// The end of the current run, for waiters.
     ending: Option<JobEnd>,
-    /// How many repeated crashes are not logged yet.
+    /// Repeated crashes that are not logged yet.
     crashed_again: u64,
     /// The start of the latest cycle, or of the scheduler, and the timer of the next one.
     last_cycle: Instant,
@@ -171,7 +170,7 @@ impl ReplicationScheduler {
     /// Reports whether a server is reachable.
     fn tell_reach(&self, server: Server, answers: bool) {
         if let Some(servers) = &self.servers {
-            // Nobody receives it while the fleet member is being restarted.
+            // Lost while the fleet member is being restarted.
             drop(servers.send(ServerReach { server, answers }));
         }
     }
@@ -213,7 +212,7 @@ impl ReplicationScheduler {
         }
     }
 
-    /// Reports to the metrics whether a job fails.
+    /// Reports to the metrics whether a job is failing.
     fn note_failing(&mut self, id: &JobId) {
         if let Some(entry) = self.entries.get_mut(id) {
             entry.in_group.set_failing(self.core.failing(id));

@@ -62,7 +62,7 @@ pub(crate) struct ReplicatorApi {
 }
 
 impl ReplicatorApi {
-    /// Connects to the parts that know about replications.
+    /// Connects to the actors of replications.
     pub fn new(options: DocumentsOptions, fleet: Option<FleetOptions>) -> Self {
         let states = options.database.states();
         let fleet = fleet.map(|fleet| Arc::new(Fleet::new(fleet, Arc::clone(states))));
@@ -138,7 +138,7 @@ impl ReplicatorApi {
         Ok(self.options.scheduler.call(message).await?)
     }
 
-    /// Asks for jobs in several requests: each answer is short, so that the scheduler is not blocked.
+    /// Queries jobs in several requests: each answer is short, so that the scheduler is not blocked.
     async fn some_jobs(
         &self,
         states: Vec<JobState>,
@@ -165,7 +165,7 @@ impl ReplicatorApi {
     /// Returns the number of jobs by state, without reading this daemon's jobs.
     ///
     /// # Errors
-    /// The service ends.
+    /// The service is shutting down.
     pub async fn census(&self) -> Result<Census, ReplicatorError> {
         let mut census = self.scheduler(GetCounts).await?.census;
         let Some(fleet) = self.fresh_fleet().await else {
@@ -197,7 +197,7 @@ impl ReplicatorApi {
         self.scheduler(GetRunTroubles).await.unwrap_or_default()
     }
 
-    /// Returns the number of documents that failed for good: they have no job.
+    /// Returns the number of permanently failed documents: they have no job.
     pub fn failed_docs(&self) -> usize {
         self.database().states().lock().count(DocState::Failed)
     }
@@ -205,7 +205,7 @@ impl ReplicatorApi {
     /// Returns a job by its or its document's id, in the form for users.
     ///
     /// # Errors
-    /// There is none, or the service ends.
+    /// There is none, or the service is shutting down.
     pub async fn job(&self, name: &str, whose: &Whose) -> Result<Value, ReplicatorError> {
         Ok(match self.find(name, whose).await? {
             Job::Own(info) => self.shown(&info),
@@ -240,7 +240,7 @@ impl ReplicatorApi {
     /// Returns running replications, as in `_active_tasks`.
     ///
     /// # Errors
-    /// The service ends.
+    /// The service is shutting down.
     pub async fn tasks(&self) -> Result<Vec<Value>, ReplicatorError> {
         let own = self.own_tasks().await?.into_iter();
         let mut tasks: Vec<Value> = own.map(|task| self.with_daemon(task)).collect();
@@ -254,7 +254,7 @@ impl ReplicatorApi {
     /// Returns running replications of this daemon.
     ///
     /// # Errors
-    /// The service ends.
+    /// The service is shutting down.
     pub async fn own_tasks(&self) -> Result<Vec<Value>, ReplicatorError> {
         let (_, jobs) = self
             .some_jobs(vec![JobState::Running], 0, usize::MAX)
@@ -266,7 +266,7 @@ impl ReplicatorApi {
     /// `_scheduler/docs`.
     ///
     /// # Errors
-    /// The store fails, or the service ends. In a fleet, a store that was once open may fail.
+    /// The store fails, or the service is shutting down. In a fleet, a store that was once open may fail.
     pub async fn docs(
         &self,
         mut page: Page,
@@ -319,7 +319,7 @@ impl ReplicatorApi {
     /// Returns a document as in `_scheduler/docs`.
     ///
     /// # Errors
-    /// There is none, the store fails, or the service ends.
+    /// There is none, the store fails, or the service is shutting down.
     pub async fn doc(&self, id: &str) -> Result<Box<RawValue>, ReplicatorError> {
         let found = self.database().store().document(id).await?;
         self.fresh_fleet().await;
@@ -391,7 +391,7 @@ impl ReplicatorApi {
     }
 }
 
-/// A document to be shown.
+/// A document to show.
 enum Named {
     Found(Document),
     /// The store does not answer: only the id is known.

@@ -1,7 +1,7 @@
 //! ReplicatorDocuments: turns replicator documents into jobs, and writes the outcomes of jobs into them.
 //!
 //! SUMMARY   Follows the updates of the store from the first; [`DocTable`](crate::replicator::table::DocTable)
-//!           decides what they mean.
+//!           interprets them.
 //! PROMISES  After a start every document that requests a replication gets its job again. Handlers never wait: tasks
 //!           query the store, the scheduler and sources.
 //! CALLED    By the store's updates and the scheduler's events; queried by HTTP.
@@ -57,18 +57,18 @@ use job::{ToAdd, add_kept};
 use outcome::{change, write};
 use upkeep::keep_small;
 
-/// The most concurrent requests for filters' code.
+/// Maximum number of concurrent requests for filters' code.
 const FETCHES_MAX: usize = 32;
 
 /// How long computing an id may take.
 const IDENTIFY_MAX: Duration = Duration::from_secs(61);
 
-/// What the actor works with.
+/// The actor's dependencies.
 #[derive(Clone)]
 pub(crate) struct DocumentsOptions {
     /// The replicator database.
     pub database: Database,
-    /// The state that several daemons share; `None` if this one is alone, and owns every document.
+    /// The state shared with other daemons; `None` if there are none, and this one owns every document.
     pub fleet: Option<Arc<dyn FleetStore>>,
     /// The scheduler of all jobs.
     pub scheduler: RegisteredName<ReplicationScheduler>,
@@ -262,7 +262,7 @@ impl ReplicatorDocuments {
         })
     }
 
-    /// Begins to add a job; `None` if the document may no longer be acted upon.
+    /// Begins to add a job; `None` if this daemon may no longer act on the document.
     fn begin_add(
         &self,
         doc: String,

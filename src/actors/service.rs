@@ -7,7 +7,7 @@
 //!           its socket last and answers connections still waiting ([`leaving`]), unless the program ends and a
 //!           service manager keeps the socket.
 //! CALLED    By the service manager, one for each `[services.NAME]`.
-//! SOURCE    Postfix master: a line of master.cf.
+//! SOURCE    Postfix master: a line in master.cf.
 
 pub mod accept;
 pub mod claims;

@@ -1,7 +1,7 @@
 //! ServiceManager: starts and stops the configured services.
 //!
 //! SUMMARY   One [`Service`] for each `[services.NAME]` whose socket is bound; follows changes of the configuration.
-//! PROMISES  A service that is removed or moved accepts nothing from then on, and has
+//! PROMISES  A removed or moved service accepts no more connections, and has
 //!           [`crate::config::Server::shutdown_grace`] to finish calls in flight. One that ended because of a bug is
 //!           restarted after a while.
 //! CALLED    Last in the supervision tree, so that it is stopped first.
@@ -28,7 +28,7 @@ use crate::otp::tell::Tell;
 /// The delay before a failed service is restarted, so that it does not restart in a loop.
 const RESTART_DELAY: Duration = Duration::from_secs(1);
 
-/// What the service manager needs.
+/// The service manager's dependencies.
 #[derive(Clone)]
 pub(crate) struct ServiceManagerOptions {
     /// The sockets, bound before the configuration that names them is in force.

@@ -324,7 +324,7 @@ async fn follow(mut options: ReplicationOptions, scheduler: Addr<ReplicationSche
         if scheduler.send(Configure(settings)).await.is_err() {
             return;
         }
-        // Otherwise jobs would run on, or wait, until the next cycle.
+        // Otherwise jobs would continue, or wait, until the next cycle.
         if std::mem::replace(&mut was_drained, is_drained) != is_drained {
             scheduler.tell(Reschedule);
         }
@@ -338,8 +338,8 @@ fn stop_if_drained(settings: &mut Settings, drain: &Drain) {
     }
 }
 
-/// Bounds the connections of replications so that everything else has room; warns if more replications may run than
-/// have enough connections.
+/// Limits the connections of replications so that descriptors remain for everything else; warns if more replications
+/// may run than have enough connections.
 fn bound_connections(max_jobs: usize, options: &ReplicationOptions) {
     let connections = machine_bounds::replication_connections(max_jobs);
     options.http.bound_connections(connections);
@@ -403,7 +403,7 @@ pub fn schedule_settings(config: &Replicator) -> Settings {
     }
 }
 
-/// Documents to be filtered by another database's filter.
+/// Documents to filter by another database's filter.
 struct AskFilter {
     filter: SourceFilter,
     docs: Vec<Json>,
@@ -418,7 +418,7 @@ impl PoolWork for AskFilter {
     }
 }
 
-/// Returns the way from replications to the service's pool. The code, and the choice of its language, are another
+/// Returns replications' access to the service's pool. The code, and the choice of its language, are another
 /// database's: only built-in languages are allowed.
 pub(super) fn filters_through(pool: PoolHandle) -> FilterPool {
     FilterPool::new(move |function| {

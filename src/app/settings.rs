@@ -1,4 +1,4 @@
-//! Makes the ProcManager's settings from the configuration; no other module does.
+//! Derives the ProcManager's settings from the configuration; no other module does.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -19,7 +19,7 @@ use child::cell::Cell;
 use policy::pool::Limits;
 use strum::VariantArray;
 
-/// The least line limit of query servers, in bytes, even if clients may send less.
+/// Minimum line limit of query servers, in bytes, even if clients may send less.
 const ANSWER_BYTES_MIN: usize = 64 << 20;
 
 /// Returns the manager's settings. Configured languages replace those of `languages`.
@@ -66,7 +66,7 @@ pub(crate) fn manager_settings(
     }
 }
 
-/// Returns all languages, and those that are commands of others.
+/// Returns all languages, and the names of those served by configured commands.
 fn registry(
     config: &Config,
     program: &Path,

@@ -13,8 +13,7 @@ use store::Store;
 use store::shared_settings::{self, SharedSettingsError};
 
 /// Prepares the settings shared by daemons of one database. If the database is available, explicit secrets are
-/// compared before anybody can log in, and generated ones taken over; else the ConfigListener does so once it is
-/// available.
+/// compared before any login, and generated ones adopted; else the ConfigListener does so once it is available.
 pub(super) async fn share(
     store: &Store,
     is_open: bool,
@@ -31,7 +30,7 @@ pub(super) async fn share(
                 if are_others {
                     let sources = sources.clone();
                     let loading = blocking::run("configuration", move || load(&sources)).await?;
-                    // It was valid a moment ago; a reload reports what is wrong now.
+                    // It was valid a moment ago; a reload reports the new error.
                     if let Ok(loaded) = loading {
                         current.send_replace(Arc::new(loaded.config));
                     }

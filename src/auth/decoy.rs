@@ -30,7 +30,7 @@ impl Decoy {
     }
 }
 
-/// Returns the most expensive known cost of each hash function, minus what was spent.
+/// Returns the most expensive known cost of each hash function, minus the iterations spent.
 fn remaining(spent: Option<Cost>, known: impl Iterator<Item = Cost>) -> Vec<Cost> {
     let mut most: Vec<Cost> = Vec::new();
     // Without any known name a wrong one still costs something.

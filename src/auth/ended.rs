@@ -70,7 +70,7 @@ mod tests {
         }
         assert!(!ended.has("ann", &id(ENDED_MAX), 102));
         assert!(!ended.has("bob", &id(0), 90));
-        // Expired ones make room.
+        // Expired ones are dropped.
         let mut ended = EndedSessions::default();
         for number in 0..ENDED_MAX {
             ended.end("ann", id(number), 100, 600);

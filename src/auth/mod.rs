@@ -2,7 +2,7 @@
 //!
 //! SUMMARY   [`Authority`] has the admins and users of the current configuration. A login costs a slow hash on a
 //!           separate thread, a repeated one a lookup in a small cache.
-//! PROMISES  A wrong name takes as long as a wrong password, whatever names exist. At most [`CHECKS_MAX`] hashes run
+//! PROMISES  A wrong name takes as long as a wrong password. At most [`CHECKS_MAX`] hashes run
 //!           and [`WAITING_MAX`] wait, of which [`WAITING_OF_ADDRESS_MAX`] for one address. Failures are counted by
 //!           name and address together: no other login is delayed. A changed password invalidates the cached one.
 //! SOURCE    couch_httpd_auth, chttpd_auth_lockout.
@@ -50,7 +50,7 @@ const REMEMBERED: Duration = Duration::from_secs(60);
 /// Maximum cached passwords.
 const REMEMBERED_MAX: usize = 1024;
 
-/// Failed logins in a row, of one name from one address, that cause a lockout.
+/// Consecutive failed logins, of one name from one address, that cause a lockout.
 const FAILURES_MAX: u32 = 20;
 
 /// How long a lockout lasts, and how long a failure counts.
@@ -65,13 +65,13 @@ pub enum LoginError {
     /// No user has this name and password.
     #[error("Name or password is incorrect.")]
     Incorrect,
-    /// Too many failed logins in a row.
+    /// Too many consecutive failed logins.
     #[error("too many failed logins: wait a minute before the next one")]
     LockedOut,
     /// Too many concurrent logins.
     #[error("too many logins are being checked: try again later")]
     Busy,
-    /// The system has no room for the thread that checks a password.
+    /// The system cannot create the thread that checks a password.
     #[error("the system has no thread to check the password on: try again later")]
     NoThread,
 }
@@ -199,7 +199,7 @@ impl Authority {
         let config = Arc::clone(&self.config.borrow());
         let decoy = self.decoy.clone();
         let checked = blocking::run("password", move || {
-            // Held to the end of the work, even if the client has gone.
+            // Held until the work ends, even if the client has disconnected.
             let _checking = checking;
             let right = hash.as_ref().is_some_and(|hash| hash.matches(&password));
             if !right {

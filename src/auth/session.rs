@@ -80,7 +80,7 @@ impl Authority {
         let name = std::str::from_utf8(&cookie[..name_end]).ok()?;
         let hash = self.hash_of(name)?;
         let signed = self.sign(&cookie[..id_end], &hash);
-        // Takes the same time wherever the difference is.
+        // Takes constant time.
         signed.verify_slice(&cookie[id_end + 1..]).ok()?;
         let issued = std::str::from_utf8(&cookie[name_end + 1..time_end]).ok()?;
         let issued = u64::from_str_radix(issued, 16).ok()?;
@@ -108,7 +108,7 @@ impl Authority {
         };
         let mut mac = keyed(&[secret, hash.salt().as_bytes()].concat());
         mac.update(text);
-        // A session ends with its password, whatever the salt.
+        // A session ends with its password, regardless of the salt.
         mac.update(hash.text().as_bytes());
         mac
     }

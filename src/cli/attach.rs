@@ -163,7 +163,7 @@ fn is_absent(error: &ClientError) -> bool {
     }
 }
 
-/// Returns why there is no process; wrong names have a message of their own.
+/// Returns why there is no process; wrong names have a separate message.
 fn refusal(socket: &Path, error: &ClientError) -> CliError {
     match error {
         ClientError::Service(said) if said.name == "not_found" => {

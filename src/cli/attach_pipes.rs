@@ -17,7 +17,7 @@ use crate::cli::exit::CliError;
 /// Stack of a copying thread, in bytes: its calls are shallow.
 const STACK_BYTES: usize = 64 * 1024;
 
-/// The service's ends, and what has to be copied here.
+/// The service's ends, and the copying to do here.
 pub(super) struct Pipes {
     /// The service reads lines from it.
     pub(super) input: OwnedFd,
@@ -39,7 +39,7 @@ impl Pipes {
     /// Opens the pipes for this program's standard input and output.
     ///
     /// # Errors
-    /// The system has no room for another descriptor.
+    /// The system cannot create another descriptor.
     pub(super) fn open() -> io::Result<Self> {
         let (input, asked) = match reopen(io::stdin().as_fd(), OpenOptions::new().read(true)) {
             Some(input) => (input, None),
@@ -61,7 +61,7 @@ impl Pipes {
     /// Starts copying, until the ends passed to the service are closed.
     ///
     /// # Errors
-    /// The system has no room for another thread.
+    /// The system cannot create another thread.
     pub(super) fn start(&mut self) -> io::Result<Copying> {
         let asked = self.asked.take().map(|to| {
             copy(io::stdin().as_fd(), move |mut from| {

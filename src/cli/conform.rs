@@ -110,7 +110,7 @@ pub struct Args {
     command: Vec<OsString>,
 }
 
-/// The longest time for a case: an hour.
+/// Maximum time for a case: an hour.
 const SECONDS_MAX: f64 = 3600.0;
 
 fn seconds(text: &str) -> Result<Duration, String> {
@@ -225,7 +225,7 @@ fn failed(message: String, hint: &str) -> CliError {
 }
 
 impl Args {
-    /// Returns the language of the functions in the cases, if that is known.
+    /// Returns the language of the functions in the cases, if known.
     fn language_of_cases(&self) -> Option<&str> {
         let language = self.language.as_deref();
         let has_cases = |name: &&str| {
@@ -234,7 +234,7 @@ impl Args {
         language.filter(has_cases)
     }
 
-    /// Returns the subject of the test, for people: the words of the command, or the language.
+    /// Returns the subject of the test, for display: the words of the command, or the language.
     fn tested(&self) -> Vec<String> {
         let words = self
             .command
@@ -244,7 +244,7 @@ impl Args {
         words.chain(language.cloned()).collect()
     }
 
-    /// Returns the selected cases, and tells the report their number.
+    /// Returns the selected cases, and sets their number in the report.
     fn cases(
         &self,
         further: &[(&PathBuf, String)],
@@ -310,7 +310,7 @@ impl Args {
             (false, None) => summary(report),
             (false, Some(_)) => return Ok(()),
         };
-        // If nobody reads it, there is still the exit code.
+        // If the output is closed, the exit code remains.
         output.write(&text).map(drop)
     }
 
@@ -396,7 +396,7 @@ fn mistake(error: CaseError) -> CliError {
 }
 
 fn json(report: &Report) -> String {
-    // Texts, numbers and lists of them always serialize.
+    // Strings, numbers and lists of them always serialize.
     serde_json::to_string(report).expect("conform: a report is always JSON") + "\n"
 }
 

@@ -1,6 +1,6 @@
 //! `settee couchjs`: the built-in JavaScript query server on standard input and output.
 //!
-//! SUMMARY   A drop-in for CouchDB's `couchjs`, also when the program is called through a link of that name. Accepts
+//! SUMMARY   A drop-in for CouchDB's `couchjs`, including when invoked through a link of that name. Accepts
 //!           the options of both CouchDB servers, so that existing start commands work; ignores scripts and unknown
 //!           options.
 //! SOURCE    The `couchjs` programs of CouchDB (SpiderMonkey's `-S`, `-V`, `-h`, `--eval`; QuickJS's `-M`). Here `-S`
@@ -20,14 +20,14 @@ use crate::config::{SandboxMode, nearest};
 use child::cell::own::{self, MissingLayer, OwnCell};
 use child::parent_death;
 
-/// The least memory limit, in bytes: less has no room for the standard objects of one view's functions.
+/// Minimum memory limit, in bytes: less cannot hold the standard objects of one view's functions.
 const MEMORY_BYTES_MIN: usize = 1 << 20;
 
 const LINE_MAX: &str = "--line-max";
 
 const SANDBOX: &str = "--sandbox";
 
-/// The least [`LINE_MAX`]: the error about a long line must fit.
+/// Minimum of [`LINE_MAX`]: the error about a long line must fit.
 const LINE_BYTES_MIN: usize = 4096;
 
 /// Environment variables that enable isolates, both set by the service.

@@ -1,8 +1,8 @@
 //! `settee dashboard`: a link to the running service's page that logs its user in.
 //!
 //! SUMMARY   Requests a URL with a token over the service's socket; prints or opens it.
-//! PROMISES  The token is in no command line, which other users of the machine could read: `--open` opens a file that
-//!           only this user can read, and that redirects to the URL.
+//! PROMISES  The token is not in any command line, which other users of the machine could read: `--open` opens a file
+//!           that only this user can read, and that redirects to the URL.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};

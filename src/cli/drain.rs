@@ -1,6 +1,6 @@
 //! `settee drain`: makes the running service refuse new work, or accept it again.
 //!
-//! SUMMARY   One request to the service; with `--wait`, polls every [`LOOK_EVERY`] until nothing is left.
+//! SUMMARY   One request to the service; with `--wait`, polls every [`LOOK_EVERY`] until no work remains.
 
 use std::time::Duration;
 
@@ -86,7 +86,7 @@ async fn drain(args: &Args) -> Result<DrainState, CliError> {
     Ok(state)
 }
 
-/// Describes what is left.
+/// Describes the remaining work.
 fn told(state: &DrainState) -> String {
     let DrainState {
         waiting,

@@ -1,7 +1,7 @@
 //! Protects the program's secrets from other users and processes of the machine.
 //!
 //! SUMMARY   [`take_secrets`] removes the variables that configure Settee and CouchDB, which may have passwords, from
-//!           the environment; [`harden`] closes the process to everybody except root.
+//!           the environment; [`harden`] closes the process to all users except root.
 //! PROMISES  No child inherits such a variable, and `/proc/PID/environ` shows none. No other process of the same user
 //!           can read a hardened process's memory or environment, or trace it; it leaves no core dump; neither it nor
 //!           a child gains privileges by starting a program.
@@ -43,7 +43,7 @@ pub(super) fn take_secrets() {
         .filter(|name| is_secret(name))
         .collect();
     // SAFETY: this is the only thread, so nothing reads or changes the environment meanwhile, and no reference into
-    // it is left: everything read from it was copied.
+    // it remains: everything read from it was copied.
     unsafe {
         let entries = secret_entries();
         for name in names {
@@ -68,7 +68,7 @@ fn is_secret(name: &OsStr) -> bool {
 /// Nothing changes the environment meanwhile.
 unsafe fn secret_entries() -> Vec<*mut c_char> {
     let mut found = Vec::new();
-    // SAFETY: the array ends with a null pointer, and each pointer before it is to a text that ends with a zero. A
+    // SAFETY: the array ends with a null pointer, and each pointer before it is to a string that ends with a zero. A
     // program without an environment may have no array.
     unsafe {
         let mut at = environ;
@@ -83,7 +83,7 @@ unsafe fn secret_entries() -> Vec<*mut c_char> {
     found
 }
 
-/// Overwrites a text with zeros. Removing a variable leaves its text in memory, which the system shows as the
+/// Overwrites a string with zeros. Removing a variable leaves its text in memory, which the system shows as the
 /// environment.
 ///
 /// # Safety

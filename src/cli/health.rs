@@ -44,12 +44,12 @@ Example:
     Ack {
         /// The kind of problem: documents_refused or records_dropped.
         kind: String,
-        /// What it is about, as `settee status --check` names it; all of the kind unless given.
+        /// The problem's subject, as `settee status --check` prints it; all of the kind unless given.
         subject: Option<String>,
     },
 }
 
-/// What was acknowledged.
+/// The acknowledged problems.
 #[derive(Deserialize)]
 struct Acknowledged {
     acknowledged: Vec<Problem>,

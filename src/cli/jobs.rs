@@ -30,7 +30,7 @@ use order::{OrderArgs, OrderOptions, order, send};
 use transfer::{ExportArgs, ImportArgs, export, import};
 use verify::{VerifyArgs, verify};
 
-/// The most matches of a pattern that are shown.
+/// Maximum number of matches of a pattern that are shown.
 const SHOWN_MAX: usize = 100;
 
 /// Options of `settee jobs`.
@@ -187,7 +187,7 @@ pub fn run(args: &Args, languages: &Registry) -> Result<(), CliError> {
 }
 
 impl Args {
-    /// Whether it learns passwords of others.
+    /// Whether it handles passwords of others.
     pub(super) fn holds_secrets(&self) -> bool {
         matches!(
             self.action,
@@ -218,7 +218,7 @@ async fn carry_out(args: &Args, languages: &Registry) -> Result<(), CliError> {
             send(service, name, Some(*priority), names, options, json).await
         }
         Some(Action::Apply(args)) => apply(service, args, json, languages).await,
-        // It was run earlier, without a runtime.
+        // Already run, without a runtime.
         Some(Action::Verify(_)) => Ok(()),
         Some(Action::Export(args)) => export(service, args, languages).await,
         Some(Action::Import(args)) => import(service, args, json, languages).await,
@@ -286,7 +286,7 @@ fn shown(value: &Value) -> String {
     }
 }
 
-/// Returns a job for people: a line for each member, then its events.
+/// Formats a job: a line for each member, then its events.
 fn job(value: &Value) -> String {
     let mut text = String::new();
     let mut line = |name: &str, value: &Value| {

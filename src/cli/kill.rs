@@ -1,6 +1,6 @@
 //! `settee kill`: ends one process of the running service.
 //!
-//! SUMMARY   Prints what was done, and which call failed because of it.
+//! SUMMARY   Prints the outcome, and which call failed because of it.
 
 use serde_json::value::RawValue;
 
@@ -77,7 +77,7 @@ pub fn run(args: &Args) -> Result<(), CliError> {
     output::print(&text)
 }
 
-/// Describes what was done, and its cost.
+/// Describes the outcome, and its cost.
 fn told(killed: &KilledProc) -> String {
     let proc = &killed.proc;
     let pid = proc.os_pid.map(|pid| format!(" (pid {pid})"));

@@ -119,7 +119,7 @@ impl Line {
                 format!("{} {} {place}: {name}{message}", self.time, self.kind)
             }
         };
-        // A function's line stays one line, whatever characters it has.
+        // A function's line stays one line, regardless of its characters.
         text.replace(is_unprintable, " ")
     }
 }

@@ -22,7 +22,7 @@ const CONFIGURATION: &str = include_str!("../../docs/configuration.md");
 /// The name of the collection in the heads of the pages.
 const MANUAL: &str = "Settee";
 
-/// No date; not empty, or the next argument would take its place.
+/// No date; not empty, or the next argument would be taken for it.
 const NO_DATE: &str = " ";
 
 /// Options of `settee man`.

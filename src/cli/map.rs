@@ -3,7 +3,7 @@
 //! SUMMARY   Reads the functions, borrows processes - from its own pool, or from a running service - streams the
 //!           documents through them and prints rows, sorted or in any order, or reduced.
 //! PROMISES  Reading, mapping and printing run concurrently, with bounded queues in between: a slow reader slows the
-//!           mapping down and costs no memory. Nothing is left running.
+//!           mapping down and takes no memory. No process is left running.
 
 mod csv;
 mod errors;
@@ -227,7 +227,7 @@ fn is_builtin(args: &Args, config: &Config) -> bool {
     args.socket.is_none() && command == Some(&LanguageCommand::Builtin)
 }
 
-/// The work to be done.
+/// The work.
 struct Job<'a> {
     args: &'a Args,
     config: Config,
@@ -486,7 +486,7 @@ impl Job<'_> {
 async fn interrupt() {
     match signal(SignalKind::interrupt()) {
         Ok(mut interrupt) => drop(interrupt.recv().await),
-        // Then it ends silently.
+        // An interrupt then ends the program silently.
         Err(_) => std::future::pending().await,
     }
 }

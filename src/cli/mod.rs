@@ -247,7 +247,7 @@ const EXAMPLE_INDENTATION: usize = 4;
 
 /// Makes the event loop of a subcommand with actors.
 fn system() -> Result<SystemRunner, CliError> {
-    // Without room for it, its start panics.
+    // If it cannot be created, its start panics.
     let room = watches::require(WATCHES_MIN);
     room.map_err(|error| CliError::no_room(EVENT_LOOP, &error))?;
     Ok(System::new())

@@ -1,4 +1,4 @@
-//! Writes results to standard output; a closed pipe is no error.
+//! Writes results to standard output; a closed pipe is not an error.
 //!
 //! SUMMARY   `settee map ... | head` ends with `head`: silently, with the usual exit code. Other write failures are
 //!           errors, so that a full disk is noticed.

@@ -126,7 +126,7 @@ impl PlanArgs {
     }
 }
 
-/// What an order changed.
+/// The result of an order.
 #[derive(Deserialize)]
 struct Changed {
     changes: Vec<PoolChange>,

@@ -1,6 +1,6 @@
 //! `settee replicate`: one replication in the foreground.
 //!
-//! SUMMARY   Builds a replication from the command line, runs its job in an actix system of its own, shows progress,
+//! SUMMARY   Builds a replication from the command line, runs its job in a separate actix system, shows progress,
 //!           and sums up documents read, written and refused. A filter that the source does not run is run by the
 //!           command's own pool. With `--verify` both databases are compared afterwards.
 //! PROMISES  It resumes where an earlier run of the same replication ended. The first interrupt stops it with a
@@ -214,7 +214,7 @@ struct Run<'a> {
     log: Logger,
 }
 
-/// The most refused documents kept for the comparison.
+/// Maximum number of refused documents kept for the comparison.
 const REFUSED_MAX: usize = 10_000;
 
 /// The options of a replication, and its name.
@@ -235,7 +235,7 @@ impl Handler<JobEvent> for Listener {
     type Result = ();
 
     fn handle(&mut self, event: JobEvent, _: &mut Context<Self>) {
-        // At the end of the command nobody receives it.
+        // At the end of the command the receiver is gone.
         let _ = self.0.send(event);
     }
 }

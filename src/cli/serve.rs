@@ -72,7 +72,7 @@ pub struct Args {
 /// How long reopening a log file may take before a reload continues without it.
 const REOPEN_MAX: Duration = Duration::from_secs(5);
 
-/// How many times the control groups of cells are polled at the end, 10 ms apart, until they are empty.
+/// Maximum polls of the control groups of cells at shutdown, 10 ms apart, until they are empty.
 const GROUP_ROUNDS_MAX: u32 = 100;
 
 /// Runs the subcommand.
@@ -233,7 +233,7 @@ struct Signals {
 }
 
 impl Signals {
-    /// Handles the signals from now on. By default they end the program.
+    /// Installs handlers for the signals, which by default end the program.
     fn catch() -> io::Result<Self> {
         Ok(Self {
             terminate: signal(SignalKind::terminate())?,
@@ -279,7 +279,7 @@ impl Signals {
     }
 }
 
-/// How far the stop of the service has got.
+/// Progress of the service's shutdown.
 #[derive(Clone, Copy)]
 enum Stopping {
     No,

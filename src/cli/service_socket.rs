@@ -67,8 +67,8 @@ pub fn block_on<T>(work: impl Future<Output = Result<T, CliError>>) -> Result<T,
     runtime.block_on(work)
 }
 
-/// Turns an error from the service at this socket into the subcommand's own, if it knows better than
-/// [`service_error`].
+/// Converts an error from the service at this socket to a more specific one of the subcommand than
+/// [`service_error`]'s, if any.
 type Explain = fn(&Path, &ServiceError) -> Option<CliError>;
 
 /// The running service, for management.

@@ -1,4 +1,4 @@
-//! The state of the service as tables for people.
+//! The state of the service as tables.
 
 use serde_json::Value;
 
@@ -7,7 +7,7 @@ use crate::query_server::status::{
     DaemonStatus, Holder, PoolStatus, ProcStatus, SandboxStatus, ServiceStatus,
 };
 
-/// How much of a failed start's error is shown, in characters.
+/// Maximum characters shown of a failed start's error.
 const FAILURE_CHARS: usize = 120;
 
 /// The age, in seconds, from which other daemons' data shows that the database did not answer several times.
@@ -182,7 +182,7 @@ fn proc_row(pool: &str, proc: &ProcStatus) -> Vec<Cell> {
     ]
 }
 
-/// Who holds a process: the user and the process or the address, as far as they are known.
+/// A process's holder: the user, and the client process or address, as far as known.
 pub(super) fn holder(holder: &Holder) -> String {
     let uid = holder.uid.map(|uid| format!("uid {uid}"));
     let from = holder.pid.map(|pid| format!("pid {pid}"));

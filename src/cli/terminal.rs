@@ -16,7 +16,7 @@ const CLEAR_LINE: &str = "\r\x1b[K";
 /// Moves to the upper left corner and clears the screen.
 const CLEAR_SCREEN: &str = "\x1b[H\x1b[2J";
 
-/// Makes the terminal cut long lines, and wrap them again.
+/// Makes the terminal cut long lines; later it wraps them again.
 const NO_WRAP: &str = "\x1b[?7l";
 const WRAP: &str = "\x1b[?7h";
 

@@ -31,7 +31,7 @@ impl WatchArgs {
         self.table.layout()
     }
 
-    /// Prints the result of `ask`, until nobody reads it.
+    /// Prints the result of `ask` repeatedly, until the output is closed.
     ///
     /// # Errors
     /// Those of `ask`, and a failure of standard output.

@@ -2,7 +2,7 @@
 //!
 //! PROMISES  A process is reset before anything else is sent to it; reset and first prompt are sent together. A
 //!           process that cannot be reset is replaced, a bounded number of times. A call ends with a `reset`, the
-//!           fence: unless its answer is `true`, the call's value is not handed out. The next call finds the process
+//!           fence: unless its answer is `true`, the call's value is discarded. The next call finds the process
 //!           reset, and sends no `reset`.
 //! SOURCE    couch_query_servers: get_os_process/1, get_ddoc_process/2, with_ddoc_proc/2.
 //! DIFFERS   An error answer of a function does not end the process; a fatal error, a timeout or a broken protocol

@@ -1,4 +1,4 @@
-//! `try_compile`: does this function compile?
+//! `try_compile`: checks whether a function compiles.
 //!
 //! SOURCE    couch_query_servers: try_compile/4.
 
@@ -13,10 +13,10 @@ use crate::messages::process::PromptError;
 use crate::query_server::prompt;
 
 impl QueryServers {
-    /// Finds out whether a function compiles (`try_compile`).
+    /// Checks whether a function compiles (`try_compile`).
     ///
     /// # Errors
-    /// `compilation_error` with the reference's text if it does not compile, or if compiling it ends the query
+    /// `compilation_error` with the reference's message if it does not compile, or if compiling it ends the query
     /// server; see [`FunctionError`] for the rest.
     pub async fn try_compile(&self, call: &TryCompile) -> Result<(), FunctionError> {
         let want = call.at.want();
@@ -51,7 +51,7 @@ pub(super) fn accepted(answer: &Bytes) -> Result<(), FunctionError> {
     Err(broken(answer, "true"))
 }
 
-/// Returns the reference's text for a function that does not compile; `None` for other errors.
+/// Returns the reference's message for a function that does not compile; `None` for other errors.
 fn in_words(call: &TryCompile, error: &PromptError) -> Option<String> {
     let TryCompile { kind, name, .. } = call;
     let failed = format!("Compilation of the {kind} function in the '{name}' view failed");

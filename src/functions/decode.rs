@@ -16,7 +16,7 @@ use super::FunctionError;
 use crate::messages::client_error::Place;
 use json::string::replace_halves;
 
-/// How much of an answer an error quotes, in characters.
+/// Maximum characters of an answer quoted in an error.
 const EXCERPT_CHARACTERS: usize = 200;
 
 /// Parses a JSON text. Halves of surrogate pairs become U+FFFD.
@@ -32,7 +32,7 @@ pub(super) fn decode<T: DeserializeOwned>(json: &str) -> Option<T> {
 
 /// Returns an answer's text.
 pub(super) fn text(answer: &Bytes) -> &str {
-    // A line that is not UTF-8 ends its process and is no answer.
+    // A line that is not UTF-8 ends its process and is not an answer.
     std::str::from_utf8(answer).unwrap_or_default().trim()
 }
 

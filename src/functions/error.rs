@@ -1,4 +1,4 @@
-//! Why a call that runs functions has no value.
+//! Failures of calls that run functions.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ use policy::pool::ReturnStatus;
 /// A call failed: how, and in which function.
 #[derive(Clone, Debug)]
 pub struct FunctionError {
-    /// What happened.
+    /// The kind of error.
     pub kind: FunctionErrorKind,
     /// The failed function, and its arguments.
     pub place: Box<Place>,
@@ -31,7 +31,7 @@ pub enum FunctionErrorKind {
     /// A function does not compile, or compiling it ended its process.
     #[error("{reason}")]
     Compilation {
-        /// The reference's text.
+        /// The reference's message.
         reason: String,
         /// The error of the prompt.
         error: PromptError,
@@ -41,7 +41,7 @@ pub enum FunctionErrorKind {
     Answer {
         /// The error's name, CouchDB's where CouchDB has one.
         name: &'static str,
-        /// What arrived, and what was expected.
+        /// The answer, and the expected one.
         reason: String,
         /// The reason as JSON text, if the function chose it.
         raw_reason: Option<String>,
@@ -87,7 +87,7 @@ impl FunctionError {
         .into()
     }
 
-    /// Adds the place, as far as it is missing.
+    /// Adds the missing parts of the place.
     pub(super) fn at(mut self, place: Place) -> Self {
         let known = *self.place;
         *self.place = Place {

@@ -45,7 +45,7 @@ pub struct Listed {
 /// Rows for a list function; an error ends the call.
 pub type Rows = mpsc::Receiver<Result<ListRow, FunctionError>>;
 
-/// How many rows, or parts, are buffered if all rows are given at once.
+/// Buffered rows, or parts, if all rows are given at once.
 const AHEAD: usize = 16;
 
 impl QueryServers {
@@ -112,7 +112,7 @@ impl QueryServers {
         // Ends a sender that waits for capacity.
         drop(rows);
         let result = match result {
-            // Nobody reads the rest: the list is abandoned, and the process is replaced.
+            // The caller reads no more: the list is abandoned, and the process is replaced.
             Err(Stopped::Unwanted) => return Ok(()),
             Err(Stopped::Failed(error)) => Err(error),
             Ok(()) => Ok(()),

@@ -1,6 +1,5 @@
 //! Maps documents: the engine of views, with the errors of the client layer.
-//!
-//! SUMMARY   [`QueryServers::map_docs`] maps documents that are all given, [`QueryServers::map`] a stream of them.
+//! SUMMARY   [`QueryServers::map_docs`] maps a list of documents, [`QueryServers::map`] a stream of them.
 //! PROMISES  Answers keep the order of the documents, and their text is unchanged. Documents in flight and answers
 //!           held back are bounded.
 //! SOURCE    couch_query_servers: start_doc_map/3, map_doc_raw/2.
@@ -25,7 +24,7 @@ use crate::messages::client_error::Place;
 use crate::messages::function::{MapDocs, MapStart};
 use crate::query_server::call::Call;
 
-/// One more process is borrowed for each this many documents.
+/// Documents for which one more process is borrowed.
 const DOCUMENTS_PER_PROCESS: usize = 256;
 
 /// The number of processors: to find it the system reads files.

@@ -6,7 +6,7 @@
 //!           checked.
 //! CALLED    On the pool's arbiter: by connections of the socket, by HTTP, by programs.
 //! SOURCE    couch_query_servers.
-//! DIFFERS   An error that a function answers with does not cost the process. A reset is retried a few times with a
+//! DIFFERS   A function's error does not end the process. A reset is retried a few times with a
 //!           delay, not for ever.
 
 mod acquire;

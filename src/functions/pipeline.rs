@@ -2,7 +2,7 @@
 //!
 //! PROMISES  Unanswered commands are bounded in number and bytes. Answers keep the order of the commands; an extra
 //!           line among them fails the call. However the call ends, none of its commands stays unanswered while the
-//!           process lives.
+//!           process is alive.
 
 use std::time::Duration;
 
@@ -14,10 +14,10 @@ use super::{FunctionError, QueryServers};
 use crate::messages::client_error::Place;
 use crate::messages::proc_manager::Want;
 
-/// The most unanswered commands of a call.
+/// Maximum number of unanswered commands of a call.
 const IN_FLIGHT_MAX: usize = 64;
 
-/// The most bytes of several unanswered commands.
+/// Maximum number of bytes of several unanswered commands.
 const IN_FLIGHT_BYTES_MAX: usize = 1 << 20;
 
 impl QueryServers {

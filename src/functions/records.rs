@@ -3,8 +3,8 @@
 //! SUMMARY   [`CallRecords::note`] takes each call of the socket and of HTTP once; [`CallRecords::costs`] returns the
 //!           costs of functions, [`CallRecords::tenants`] those of databases, [`CallRecords::take_tally`] the number
 //!           of recent calls.
-//! PROMISES  At most [`SLOW_MAX`] slow calls are logged a second. Records that the log cannot take are dropped and
-//!           counted.
+//! PROMISES  At most [`SLOW_MAX`] slow calls are logged a second. Records that do not fit the log's queue are dropped
+//!           and counted.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -138,7 +138,7 @@ impl CallRecords {
 }
 
 impl SlowCalls {
-    /// Returns how many were left out before this one; `None` if it may not be logged.
+    /// Returns how many were suppressed before this one; `None` if it must not be logged.
     fn admit(&mut self, now: Timestamp) -> Option<u32> {
         if now.since(self.since) >= Duration::from_secs(1) {
             (self.since, self.told) = (now, 0);

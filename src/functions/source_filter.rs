@@ -2,7 +2,7 @@
 //!
 //! SUMMARY   [`SourceFilter`] is a filter function with its design document parsed; it decides which documents pass.
 //!           [`filter_pool`] runs filters on the replication's thread.
-//! CALLED    By the service with its pool, and by `settee replicate` with a pool of its own.
+//! CALLED    By the service with its pool, and by `settee replicate` with its own pool.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The problems of a daemon, in words for its operator.
+//! The problems of a daemon, worded for its operator.
 //!
 //! SUMMARY   [`Kind`] is the table of problems. [`of_status`] checks pools and services, [`of_jobs`] replications,
 //!           [`of_store`] their store, [`of_growth`] its size, [`of_runs`] running jobs, [`of_daemons`] and
@@ -35,14 +35,14 @@ const LONG_WAIT_MS: u64 = 5_000;
 /// A response of the store that takes this long is a problem.
 const SLOW_ANSWER: Duration = Duration::from_secs(1);
 
-/// Processes of a pool ending by themselves within [`WITHIN`] that make a problem.
+/// Processes of a pool ending by themselves within [`WITHIN`] that count as a problem.
 const DEATHS_MAX: u64 = 5;
 
-/// Calls without a process of a pool in time within [`WITHIN`] that make a problem, even if none of them waited for
+/// Calls that got no process of a pool in time, within [`WITHIN`], that count as a problem, even if none waited for
 /// [`LONG_WAIT_MS`].
 const UNSERVED_MAX: u64 = 5;
 
-/// Restarts of an actor within [`WITHIN`] that make a problem.
+/// Restarts of an actor within [`WITHIN`] that count as a problem.
 const RESTARTS_MAX: u64 = 3;
 
 /// One failing replication in this many, for one reason, makes a problem critical.
@@ -54,7 +54,7 @@ const NAMES_MAX: usize = 5;
 /// The states of jobs and documents that have failed.
 const FAILED: [&str; 3] = ["crashing", "error", "failed"];
 
-/// Severity of something that does not do its work.
+/// Severity of something that does not work.
 pub(crate) const CRITICAL: &str = "critical";
 
 /// Severity of something unusual, worth checking.
@@ -125,9 +125,9 @@ impl Kind {
                 (CRITICAL, 0)
             }
             Self::ServiceClosed | Self::PoolCrowded => (WARNING, 5),
-            // A single late answer is no problem.
+            // A single late answer is not a problem.
             Self::StoreSlow => (WARNING, 10),
-            // It may have had a burst of work.
+            // It may be due to a burst of work.
             Self::ServerSlow => (WARNING, 30),
             // New databases start processes for a while, and a restarted daemon is back by then.
             Self::PoolExchanging | Self::DaemonGone | Self::StillLoading => (WARNING, 60),
@@ -239,7 +239,7 @@ fn crowded(pool: &str, max: u32) -> String {
     )
 }
 
-/// How to double a pool's processes.
+/// The command that doubles a pool's processes.
 fn more(pool: &str, max: u32) -> String {
     format!(
         "`settee pool set {pool} max={}` until a restart, max of [pools.{pool}] permanently",

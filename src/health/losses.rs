@@ -47,7 +47,7 @@ pub(crate) async fn write(
 ) -> Result<bool, StoreError> {
     let name = name(store, daemon);
     let known = store.local(&name).await?.map(|known| known.number);
-    // Texts and numbers always have a JSON form.
+    // Strings and numbers always have a JSON form.
     let body = serde_json::to_string(losses).unwrap_or_default();
     let written = store.edit_local(&name, known, Some(body)).await?;
     Ok(written.is_ok())

@@ -1,6 +1,6 @@
-//! Problems: which of the troubles found have lasted, and since when.
+//! Problems: troubles that have lasted, and when they began.
 //!
-//! SUMMARY   Each check adds what it found. [`Problems`] reports what has lasted.
+//! SUMMARY   Each check adds its findings. [`Problems`] reports those that have lasted.
 //! PROMISES  A trouble is reported once it has lasted the delay of its [`Kind`], with the time at which it was first
 //!           found, until it has not been found for [`OVER_AFTER`]: nothing flaps. Losses end when they are
 //!           acknowledged. The worst come first.
@@ -15,10 +15,10 @@ use settee_client::Problem;
 use super::findings::Kind;
 use policy::time::Timestamp;
 
-/// How long a trouble must not be found before it is over.
+/// How long a trouble must be absent before it is over.
 const OVER_AFTER: Duration = Duration::from_secs(6);
 
-/// The most problems reported.
+/// Maximum number of reported problems.
 const PROBLEMS_MAX: usize = 1000;
 
 /// Everything found recently.

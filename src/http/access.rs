@@ -1,4 +1,4 @@
-//! Who sent a request, and what they may do.
+//! Authentication and authorization of requests.
 //!
 //! SUMMARY   [`admit`] checks a request's origin and credentials, and returns a [`Visitor`] with its rights.
 //! PROMISES  Requests from foreign web pages are refused: see [`super::origin`].
@@ -52,7 +52,7 @@ pub(super) type User = ReqData<Rc<Visitor>>;
 pub(super) type Order = ReqData<Rc<PendingOrder>>;
 
 impl Visitor {
-    /// Returns who is connected.
+    /// Returns the peer.
     pub(super) fn holder(&self) -> Holder {
         let local = self.local.as_deref().cloned().unwrap_or_default();
         Holder {
@@ -200,7 +200,7 @@ fn session_of(head: &RequestHead, shared: &HttpContext) -> Option<Session> {
     shared.authority.session(cookie.value())
 }
 
-/// Refuses a request forwarded by a proxy: whatever its address, it may come from anywhere.
+/// Refuses a request forwarded by a proxy: regardless of its address, it may come from anywhere.
 fn refuse_forwarded(head: &RequestHead, why: &str) -> Result<(), Refusal> {
     const ADDED: &[&str] = &["forwarded", "via", "x-real-ip", "x-client-ip"];
     let mut names = head.headers.keys().map(|name| name.as_str());

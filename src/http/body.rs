@@ -2,9 +2,9 @@
 //!
 //! SUMMARY   [`read`] reads a whole body; [`Incoming`] reads the pieces of a stream of lines. Read data counts in the
 //!           request's [`Account`], its share of the memory of all requests in flight.
-//! PROMISES  A body that is too long is refused as soon as that is known, one without memory for it before it is
-//!           read. At most [`UNKNOWN_BYTES_MAX`] are read from an unauthenticated sender. A client that sends
-//!           nothing, or too slowly, is disconnected. A long body does not block a thread that serves others.
+//! PROMISES  A body that is too long is refused as soon as its length is known, one for which memory is lacking
+//!           before it is read. At most [`UNKNOWN_BYTES_MAX`] are read from an unauthenticated sender. A client that
+//!           sends nothing, or too slowly, is disconnected. A long body does not block a thread that serves others.
 
 use std::cell::RefCell;
 use std::io;
@@ -55,7 +55,7 @@ impl Account {
     /// Sets the size of the request's part.
     ///
     /// # Errors
-    /// There is not enough room.
+    /// There is not enough memory.
     pub(super) fn set(&self, bytes: usize) -> Result<(), Refusal> {
         Ok(self.0.borrow_mut().set(bytes)?)
     }
@@ -86,7 +86,7 @@ impl Body {
     /// in flight is itself a quarter of the memory.
     ///
     /// # Errors
-    /// It is not UTF-8, or `parse` refuses it; or there is no room for it, or no thread.
+    /// It is not UTF-8, or `parse` refuses it; or memory or a thread is lacking.
     pub(super) async fn parse<T, P>(self, value_bytes: usize, parse: P) -> Result<T, Refusal>
     where
         T: Send + 'static,
@@ -155,7 +155,7 @@ impl<const MAX: usize> FromRequest for AtMost<MAX> {
 /// Reads a body of up to `[server] body_max`.
 ///
 /// # Errors
-/// It is too long, too slow or truncated; or there is no room for it.
+/// It is too long, too slow or truncated; or the memory limit is reached.
 pub(super) async fn read(
     request: &HttpRequest,
     payload: web::Payload,
@@ -252,7 +252,7 @@ impl Incoming {
     /// fast as with a whole body.
     ///
     /// # Errors
-    /// It is too slow or truncated, or there is no room for the line.
+    /// It is too slow or truncated, or the memory limit is reached.
     pub(super) async fn next(&mut self) -> Result<Option<Bytes>, Refusal> {
         let idle = Instant::now() + IDLE_MAX;
         let line = self.line.as_ref();

@@ -1,7 +1,7 @@
 //! The configuration over HTTP: read, set, unset, reload.
 //!
-//! SUMMARY   Values are texts, as in CouchDB. A value that is set overrides files, environment and options until the
-//!           service ends, even after a reload.
+//! SUMMARY   Values are strings, as in CouchDB. A value that is set overrides files, environment and options until
+//!           the service ends, even after a reload.
 //! PROMISES  A value obeys the same rules as one in a file, together with all others. Keys that
 //!           [`keys::refused_over_http`] names cannot be set here (CVE-2017-12636). Passwords are not shown.
 //! SOURCE    chttpd_node: handle_node_req/1 for `_config`.
@@ -26,7 +26,7 @@ pub(super) async fn everything(shared: Data<HttpContext>) -> Answer {
     for setting in shared.config().settings() {
         let name = setting.section.as_str();
         let section = sections.entry(name).or_insert_with(|| json!({}));
-        // Written as in a file, as CouchDB does.
+        // In the form of the configuration file, as CouchDB does.
         section[&setting.key] = setting.plain().into();
     }
     Ok(answer::ok(&sections))
@@ -111,7 +111,7 @@ async fn set(
     let (section, key) = place.into_inner();
     check_settable(&section, &key)?;
     let before = find(&shared.config(), &section, &key);
-    // A new pool accepts values that cannot change later.
+    // A new pool accepts keys that are fixed once it exists.
     let is_new = keys::family(&section).is_some() && before.is_none();
     if keys::kind(&section, &key).is_some() && !keys::runtime(&section, &key) && !is_new {
         return Err(Refusal::bad_request(format!(

@@ -3,7 +3,7 @@
 //! SUMMARY   A connection is *busy* while a request of a known sender is open; otherwise it waits for its client, who
 //!           may be unknown. At the maximum, a waiting connection is closed for a new one: the oldest one of the peer
 //!           with the most.
-//! PROMISES  Slow clients and idle connections keep no one out. A busy connection is not closed for others.
+//! PROMISES  Slow clients and idle connections do not block others. A busy connection is not closed for others.
 //! CALLED    By [`super::guard`], on each worker's thread.
 //! LIMITS    If all are busy, a new connection is closed.
 
@@ -19,7 +19,7 @@ use crate::in_flight::network_of;
 /// Busy connections of a peer skipped while searching for a waiting one.
 const SEARCH_MAX: usize = 256;
 
-/// Who is connected: a network, or a user of this machine.
+/// The peer of a connection: a network, or a user of this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Peer {
     Network(IpAddr),

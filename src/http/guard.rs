@@ -1,13 +1,13 @@
 //! A connection's socket with deadlines, so that slow clients do not affect others.
 //!
-//! SUMMARY   [`Guarded`] is the socket as the server below sees it; [`Exchange`] tells it whether a request is open.
-//!           Both share the [`Connection`].
+//! SUMMARY   [`Guarded`] is the socket as the server below sees it; [`Exchange`] reports to it whether a request is
+//!           open. Both share the [`Connection`].
 //! PROMISES  The first head must arrive within [`HEAD_WAIT`] of the connection, each later one within that time of
 //!           its first byte; input that arrived while the service was busy is read before a head counts as late, and
 //!           a late head is answered with 408. A client that does not read its answer, or reads too slowly, is
 //!           disconnected. A connection closed for another one ends at once.
-//! DIFFERS   actix-web has a deadline for the first head only, including time when nobody read, and none for a client
-//!           that does not read.
+//! DIFFERS   actix-web has a deadline for the first head only, including time when the server did not read, and none
+//!           for a client that does not read.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::future::Future;
@@ -43,7 +43,7 @@ pub(super) enum Way {
     Plain,
     /// Over TLS.
     Encrypted,
-    /// By the Unix socket: the user, as the system reports it.
+    /// By the Unix socket: the user, as reported by the system.
     Local(Arc<Holder>),
 }
 
@@ -56,7 +56,7 @@ pub(super) struct Connection {
     idle_since: Cell<Instant>,
     /// When the first byte of a head arrived; for the first head, when the connection was made.
     head_since: Cell<Option<Instant>>,
-    /// Whether something was read during an open request: another one may begin with it.
+    /// Whether bytes were read during an open request: they may begin another one.
     has_more: Cell<bool>,
     /// Whether the answer is a stream, which may be read slowly.
     is_stream: Cell<bool>,

@@ -77,7 +77,7 @@ fn reading_of(pool: &PoolStatus, shared: &HttpContext) -> PoolReading {
     }
 }
 
-/// Takes the number of recent calls.
+/// Requests the number of recent calls.
 struct TakeTally;
 
 impl PoolWork for TakeTally {

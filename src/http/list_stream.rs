@@ -25,7 +25,7 @@ use crate::functions::{FunctionError, FunctionErrorKind, ListPart, QueryServers,
 use crate::messages::client_error::ErrorReply;
 use crate::messages::function::{CallOptions, ListRow, ListStart};
 
-/// The most rows waiting for the function.
+/// Maximum number of rows waiting for the function.
 const ROWS_AHEAD: usize = 64;
 
 /// A row, or an error of its line.

@@ -156,7 +156,7 @@ struct Sink {
     reports: bool,
     answers: mpsc::Sender<Bytes>,
     is_cut: Arc<AtomicBool>,
-    /// Answers to be sent together: those of documents in flight together.
+    /// Answers to send together: those of documents in flight together.
     ready: RefCell<BytesMut>,
     task: Arc<Task>,
 }

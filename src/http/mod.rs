@@ -1,4 +1,4 @@
-//! HTTP: CouchDB's paths that concern the pool, and functions by POST.
+//! HTTP: CouchDB's paths for the pool, and functions by POST.
 //!
 //! SUMMARY   [`server::HttpServer`] runs an actix-web server on its own threads. A request passes [`entrance`], which
 //!           authenticates it; then [`routes`], a table of actix-web resources: each method of a path is declared

@@ -2,8 +2,7 @@
 //!
 //! SUMMARY   `GET` shows, `PUT` adds or changes, `DELETE` removes; `POST` of `_terminate_stale` and
 //!           `_unthrottle` does what the names say. Bodies are the keys of a section `[pools.NAME]`.
-//! PROMISES  The changes that were made are the answer. A body cannot bring a command. Whatever
-//!           changes something takes an operator.
+//! PROMISES  The answer lists the changes made. A body cannot set a command. Changes require an operator.
 //! SOURCE    pidq: add_pool/1, remove_pool/2; pooler: pool_reconfigure/2.
 
 use actix_web::HttpResponse;
@@ -32,7 +31,7 @@ use crate::messages::proc_manager::SetThresholdTs;
 use crate::query_server::status::PoolStatus;
 use policy::pool::RemoveMode;
 
-/// The parameter that asks for what would change, and changes nothing.
+/// The parameter that requests the changes without making them.
 const DRY_RUN: &str = "dry_run";
 
 impl From<PoolError> for Refusal {
@@ -195,7 +194,7 @@ fn changed(code: StatusCode, pool: &str, changes: &[PoolChange]) -> HttpResponse
     answer::with_status(code, &json!({"ok": true, "pool": pool, "changes": changes}))
 }
 
-/// The pool without its processes, which have a path of their own.
+/// The pool without its processes, which have their own path.
 fn without_procs(pool: &PoolStatus) -> Value {
     let mut value = serde_json::to_value(pool).unwrap_or_default();
     if let Some(members) = value.as_object_mut() {

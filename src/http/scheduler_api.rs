@@ -28,7 +28,7 @@ use crate::replicator::{DocState, JobOrder, NAME};
 /// Jobs on a page by default.
 const LIMIT: usize = 100;
 
-/// Returns whose jobs a visitor may see, or order: with the right everybody's, otherwise their own.
+/// Returns whose jobs a visitor may see, or order: with the right all users', otherwise their own.
 fn whose(user: &Visitor, who: Who) -> Result<Whose, Refusal> {
     user.check(who)?;
     Ok(match who.right() {
@@ -37,7 +37,7 @@ fn whose(user: &Visitor, who: Who) -> Result<Whose, Refusal> {
     })
 }
 
-/// Returns the right needed to list everybody's jobs. Listing documents needs a higher right than listing jobs.
+/// Returns the right needed to list all users' jobs. Listing documents needs a higher right than listing jobs.
 fn right_to_list(states: &[DocState]) -> Right {
     if states.iter().all(|state| state.of_job().is_some()) {
         Right::Look
@@ -46,7 +46,7 @@ fn right_to_list(states: &[DocState]) -> Right {
     }
 }
 
-/// Returns the right needed to order everybody's jobs.
+/// Returns the right needed to order all users' jobs.
 fn right_to_order(order: BulkOrderName) -> Right {
     match order {
         BulkOrderName::Cancel | BulkOrderName::Delete => Right::Administer,
@@ -232,7 +232,7 @@ pub(super) async fn docs(
     }
 }
 
-/// Returns whether a visitor may see everybody's documents.
+/// Returns whether a visitor may see all users' documents.
 fn sees_all(user: &Visitor) -> Result<bool, Refusal> {
     Ok(matches!(whose(user, Route::Docs.who())?, Whose::All))
 }

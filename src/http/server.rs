@@ -43,18 +43,18 @@ use crate::tls::{Certificate, client_name};
 use child::watches::{self, WATCHES_MIN};
 
 /// Threads that read requests and write answers. The pool's arbiter does the work, so one suffices; a second one lets
-/// small requests proceed beside large bodies.
+/// small requests proceed alongside large bodies.
 const WORKERS: usize = 2;
 
-/// Minimum time between the end of accepting and the order to stop. The library's accepting thread is notified of a
+/// Minimum time between the last accept and the order to stop. The library's accepting thread is notified of a
 /// stop later than the workers, and panics if it has accepted a connection when no worker is left. With open
 /// connections the time is [`LAST_REQUESTS_MAX`]: stopping workers drop requests that they have not begun to serve.
 const ACCEPTING_ENDS: Duration = Duration::from_millis(20);
 
-/// How long a client may take to close a finished connection.
+/// How long a client may take to close a completed connection.
 const CLOSE_WAIT: Duration = Duration::from_secs(2);
 
-/// Password threads of each worker; [`crate::auth`] has the stricter bound.
+/// Threads of each worker for passwords; [`crate::auth`] has the stricter limit.
 const BLOCKING_THREADS: usize = 2;
 
 /// The parts of an HTTP server.

@@ -25,7 +25,7 @@ struct Login {
     password: String,
 }
 
-/// Sent by a browser that was opened with a token.
+/// The body sent by a browser that was opened with a token.
 #[derive(Deserialize)]
 struct WithToken {
     token: String,
@@ -65,7 +65,7 @@ fn roles(rights: &Rights) -> Vec<&'static str> {
     rights.roles().iter().map(name).collect()
 }
 
-/// `POST /_session`: begins a session; the sender is still unauthenticated.
+/// `POST /_session`: opens a session; the sender is still unauthenticated.
 pub(super) async fn log_in(
     request: HttpRequest,
     body: AtMost<UNKNOWN_BYTES_MAX>,

@@ -1,8 +1,8 @@
 //! `GET /_tenants/DB/log`: log lines and final errors of a database's functions.
 //!
 //! SUMMARY   A feed returns the stored lines, and with `follow` continues with new ones.
-//! PROMISES  A feed holds one page of lines at a time: a slow reader gets the number of lost lines. It ends with the
-//!           service's stop, or with the client.
+//! PROMISES  A feed holds one page of lines at a time: a slow reader gets the number of lost lines. It ends when the
+//!           service stops or the client disconnects.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -32,7 +32,7 @@ const SHELL: &str = "/bin/sh";
 /// Characters with a meaning in a shell.
 const SHELL_SYNTAX: &str = "|&;<>()$`\\\"'*?[]#~={}!\n\r";
 
-/// Tells a process that its pool is under stress.
+/// Informs a process that its pool is under stress.
 const STRESS_VARIABLE: (&str, &str) = ("SETTEE_STRESS", "yes");
 
 /// A language whose processes are children started by one command.

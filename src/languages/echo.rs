@@ -1,6 +1,6 @@
 //! `echo`: a query server that answers every prompt with the prompt, inside this program.
 //!
-//! SUMMARY   The smallest native language: an example for authors, and a probe of the pool that costs no child. Off
+//! SUMMARY   The smallest native language: an example for authors, and a probe of the pool that needs no child. Off
 //!           unless `[native_query_servers] echo` is on.
 
 use strum::VariantArray;

@@ -26,7 +26,7 @@ struct Cutter<'a> {
     left: usize,
 }
 
-/// A text with a maximum length, in bytes.
+/// A string with a maximum length, in bytes.
 struct Within {
     text: String,
     left: usize,

@@ -20,7 +20,7 @@ struct Libraries {
     log: Logger,
 }
 
-/// Redirects the library's errors to the log. The first log that is set stays for the whole program.
+/// Redirects the library's errors to the log. The first log that is set remains in use for the whole program.
 pub(crate) fn take_over(log: Logger) {
     let libraries = Libraries {
         told: Mutex::default(),

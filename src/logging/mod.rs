@@ -3,8 +3,8 @@
 //! SUMMARY   Records pass a level that can change at run time and a bounded queue to a thread that writes them to
 //!           standard error or a file: readable on a terminal, as JSON lines otherwise.
 //! PROMISES  Logging never blocks its caller. Records that do not fit the queue, or cannot be written, are counted,
-//!           and the count is logged. Dropping [`Logging`] writes queued records. Texts contain no terminal control.
-//!           The texts of a record are bounded.
+//!           and the count is logged. Dropping [`Logging`] writes queued records. Strings contain no terminal control
+//!           characters, and their length is bounded.
 //! CALLED    `settee serve` makes one and passes its `Logger` to its users; there is no global logger, except for the
 //!           [library](libraries) of the HTTP server.
 //! LIMITS    Keys of records are those of [`KEYS`], and never a document's body or a credential.
@@ -150,7 +150,7 @@ impl Logging {
         Self::to_writer(config, terminal, io::stderr())
     }
 
-    /// Starts logging to `sink`, without colours; `terminal` tells whether it is one.
+    /// Starts logging to `sink`, without colours; `terminal`: it is a terminal.
     pub(crate) fn to_writer(
         config: &Log,
         terminal: bool,

@@ -17,7 +17,7 @@ use super::losses::Losses;
 const LAST_REPORT_TRIES: u32 = 100;
 const LAST_REPORT_PAUSE: Duration = Duration::from_millis(5);
 
-/// A queue that counts what it drops.
+/// A queue that counts dropped records.
 pub(super) struct Overflow {
     core: AsyncCore,
     /// Dropped since the last report.
@@ -36,7 +36,8 @@ impl Overflow {
         }
     }
 
-    /// Reports the remaining count, waiting briefly for room: there may be no later record to report it with.
+    /// Reports the remaining count, waiting briefly for space in the queue: there may be no later record to report it
+    /// with.
     pub(crate) fn report_last(&self) {
         for _ in 0..LAST_REPORT_TRIES {
             if self.report() {
@@ -46,7 +47,7 @@ impl Overflow {
         }
     }
 
-    /// Queues a record with the count, if not zero. Returns whether nothing is left to report.
+    /// Queues a record with the count, if not zero. Returns whether the count is now zero.
     fn report(&self) -> bool {
         let count = self.unreported.swap(0, Ordering::Relaxed);
         if count == 0 {

@@ -1,8 +1,8 @@
-//! Keeps terminal escapes out of the log, which has names, lines of functions and answers of servers.
+//! Keeps terminal escapes out of the log, which contains names, lines of functions and answers of servers.
 //!
 //! SUMMARY   [`PlainWriter`] writes each unprintable character of a text as JSON does, `\u202e`; in JSON they occur
 //!           only inside strings, so that a parser of the log gets the original text. [`PlainTexts`] does so in the
-//!           log for people, and keeps its colours.
+//!           human-readable log, and keeps its colours.
 //! LIMITS    A writer must get whole characters: both forms of the log write texts, or parts of texts.
 
 use std::fmt::Write as _;
@@ -46,7 +46,7 @@ impl<W: Write> Write for PlainWriter<W> {
     }
 }
 
-/// Writes the log for people.
+/// Writes the human-readable log.
 pub(super) struct PlainTexts<D>(pub(super) D);
 
 impl<D: Decorator> Decorator for PlainTexts<D> {

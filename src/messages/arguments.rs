@@ -2,8 +2,8 @@
 //!
 //! PROMISES  A `null` member counts as missing. An unknown one is refused, with the nearest known name.
 //! CALLED    By requests of the client socket, by function calls of any origin, and by HTTP for bodies of orders.
-//! LIMITS    At most [`ARGUMENTS_MAX`] members, all with different names. A member that is a text is a name, with a
-//!           name's bound, or made of names.
+//! LIMITS    At most [`ARGUMENTS_MAX`] members, all with different names. A string member is a name, with a name's
+//!           limit, or made of names.
 
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
@@ -25,10 +25,10 @@ use crate::query_server::language::LanguageName;
 use crate::query_server::prompt_error::shorten;
 use json::{JsonList, JsonListBuilder};
 
-/// The most members of a request.
+/// Maximum number of members of a request.
 const ARGUMENTS_MAX: usize = 256;
 
-/// The longest timeout that a client may request: a year, in milliseconds.
+/// Maximum timeout that a client may request: a year, in milliseconds.
 const TIMEOUT_MS_MAX: u64 = 365 * 24 * 60 * 60 * 1000;
 
 /// An argument, or its error; the caller's fault.
@@ -83,7 +83,7 @@ impl<'a> Arguments<'a> {
         Self { ddocs, ..self }
     }
 
-    /// Allows arguments that have no meaning for the call.
+    /// Allows arguments that are meaningless for the call.
     pub(super) fn ignore(&self, names: &[&'static str]) {
         for name in names {
             self.get(name);

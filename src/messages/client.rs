@@ -52,7 +52,7 @@ pub enum Call<'a> {
         proc: Option<ProcToken>,
         /// The command, a JSON array.
         data: &'a str,
-        /// How long the answer may take; `None`: as the process is set.
+        /// How long the answer may take; `None`: the process's own timeout.
         timeout: Option<Duration>,
         /// Whether the client wants the log lines and errors reported before the answer.
         report: bool,

@@ -22,7 +22,7 @@ pub struct Reload;
 #[rtype(result = "Result<Vec<Change>, ReloadError>")]
 pub struct PlanReload;
 
-/// Like [`PlanReload`], but does not try whether sockets and certificates are available.
+/// Like [`PlanReload`], but does not check whether sockets and certificates are available.
 #[derive(Clone, Copy, Debug, Message)]
 #[rtype(result = "Result<Vec<Change>, ReloadError>")]
 pub struct CompareFiles;
@@ -84,7 +84,7 @@ pub enum ReloadError {
         /// The origin of its value.
         origin: Origin,
     },
-    /// A program made it without sources.
+    /// A program built it without sources.
     #[error("the configuration was made inside the program and cannot be changed")]
     NoSources,
     /// The files could not be read: the system refuses a thread for it.

@@ -24,7 +24,7 @@ pub(crate) struct ServerReach {
 #[derive(Message)]
 #[rtype(result = "Pid")]
 pub(crate) struct JoinFleet {
-    /// Is notified of documents that can be released.
+    /// Notified of documents that can be released.
     pub member: Recipient<DocStopped>,
 }
 

@@ -213,7 +213,7 @@ pub struct TryCompile {
 /// `ddoc_prompt`: a function by its path, with its arguments.
 #[derive(Clone, Debug)]
 pub struct DdocPrompt {
-    /// Where the function is.
+    /// The location of the function.
     pub at: InDdoc,
     /// The function in the design document: a JSON array of strings.
     pub path: Json,
@@ -224,7 +224,7 @@ pub struct DdocPrompt {
 /// `validate_docs`: one `validate_doc_update` function and many documents.
 #[derive(Clone, Debug)]
 pub struct ValidateDocs {
-    /// Where the function is.
+    /// The location of the function.
     pub at: InDdoc,
     /// The documents, each an [`Edit`].
     pub docs: JsonList,
@@ -234,7 +234,7 @@ pub struct ValidateDocs {
     pub sec_obj: Json,
 }
 
-/// A document to be written.
+/// A document to write.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Edit<'a> {
@@ -248,7 +248,7 @@ pub struct Edit<'a> {
 /// `filter_docs`: one function of `filters` and many documents.
 #[derive(Clone, Debug)]
 pub struct FilterDocs {
-    /// Where the function is.
+    /// The location of the function.
     pub at: InDdoc,
     /// The function's name.
     pub name: String,
@@ -261,7 +261,7 @@ pub struct FilterDocs {
 /// `filter_view`: one map function as a filter, and many documents.
 #[derive(Clone, Debug)]
 pub struct FilterView {
-    /// Where the function is.
+    /// The location of the function.
     pub at: InDdoc,
     /// The view's name.
     pub name: String,
@@ -272,7 +272,7 @@ pub struct FilterView {
 /// `show` and `update`: a function, a document or none, and a request.
 #[derive(Clone, Debug)]
 pub struct Render {
-    /// Where the function is.
+    /// The location of the function.
     pub at: InDdoc,
     /// The function's name.
     pub name: String,
@@ -285,7 +285,7 @@ pub struct Render {
 /// `rewrite`: the function `rewrites` and a request.
 #[derive(Clone, Debug)]
 pub struct Rewrite {
-    /// Where the function is.
+    /// The location of the function.
     pub at: InDdoc,
     /// The request.
     pub req: Json,
@@ -303,7 +303,7 @@ pub struct List {
 /// The beginning of a list; the rows may come later.
 #[derive(Clone, Debug)]
 pub struct ListStart {
-    /// Where the function is.
+    /// The location of the function.
     pub at: InDdoc,
     /// The function's name.
     pub name: String,

@@ -88,7 +88,7 @@ impl CostsQuery {
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct CostsPage {
     pub(crate) period: Period,
-    /// How far back it reaches.
+    /// The time covered.
     pub(crate) seconds: f64,
     /// The number of functions with records.
     pub(crate) total_rows: usize,

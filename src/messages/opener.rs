@@ -9,9 +9,9 @@ use policy::pool::ProcId;
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
 pub struct Exit {
-    /// The process that it had to open.
+    /// The process to open.
     pub proc: ProcId,
-    /// The running process; or why it could not be started, in which case nothing of it is left.
+    /// The running process; or why it could not be started, in which case all of it has ended.
     pub reason: Result<ProcessRef, StartError>,
 }
 

@@ -27,7 +27,7 @@ pub(crate) enum ProcLife {
     /// Running, or about to end.
     Started {
         shared: Arc<ProcShared>,
-        /// The core's state; `None` once it was told to end.
+        /// The core's state; `None` once it was asked to end.
         core: Option<ProcStatus>,
         holder: Option<KnownHolder>,
     },
@@ -52,13 +52,13 @@ impl KnownHolder {
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(crate) struct WatchMemory {
-    /// Answers which processes have a limit.
+    /// Answers with the processes that have a limit.
     pub(crate) limited: Recipient<GetLimitedProcs>,
     /// Receives the samples.
     pub(crate) read: Recipient<MemoryRead>,
 }
 
-/// Asks for the processes in pools with a memory limit, with their PIDs. `None`: there is no such pool.
+/// Requests the processes in pools with a memory limit, with their PIDs. `None`: there is no such pool.
 #[derive(Message)]
 #[rtype(result = "Option<Vec<(u32, ProcId)>>")]
 pub(crate) struct GetLimitedProcs;
@@ -68,7 +68,7 @@ pub(crate) struct GetLimitedProcs;
 #[rtype(result = "()")]
 pub(crate) struct MemoryRead(pub(crate) Vec<(ProcId, u64)>);
 
-/// An event of a pool, for people.
+/// An event of a pool, for display.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(crate) struct PoolNews {

@@ -84,11 +84,11 @@ pub(crate) struct SubscribeRevocation {
 pub struct ProcRevoked {
     /// The process.
     pub proc: ProcId,
-    /// The loan, which is over.
+    /// The ended loan.
     pub token: Token,
     /// Why, for programs: `pool_removed`, `memory_exceeded`.
     pub name: &'static str,
-    /// Why, for people.
+    /// The reason, for display.
     pub reason: String,
 }
 
@@ -115,17 +115,17 @@ impl From<Fault> for PoolError {
     }
 }
 
-/// Sets how much of the range between soft and hard limits may be used.
+/// Sets the usable part of the range between soft and hard limits.
 #[derive(Clone, Debug, Message)]
 #[rtype(result = "()")]
 pub struct SetLevel {
-    /// How much.
+    /// The part.
     pub level: Level,
-    /// Why, for the log.
+    /// The reason, for the log.
     pub because: String,
 }
 
-// Watching a pool: the state that those who lend its processes need at any time.
+// Watching a pool: its state, always available to services that lend its processes.
 
 /// The wait before searching for a missing pool again.
 pub(crate) const RETRY_INTERVAL: Duration = Duration::from_secs(1);

@@ -35,7 +35,7 @@ pub struct Prompt {
     pub verbatim: bool,
     /// The loan.
     pub loan: Option<Arc<Loan>>,
-    /// The receiver of the answers, which also says whether it is one command.
+    /// The receiver of the answers; its variant also tells whether there is one command.
     pub answer_to: AnswerTo,
 }
 
@@ -54,7 +54,7 @@ pub enum AnswerTo {
 /// Waits for the answer to a command, and is notified once a `reset` after it is also answered.
 ///
 /// That `reset` is the fence: a query server works on one command after the other, so an extra line arrives before
-/// the fence's `true`, in its place.
+/// the fence's `true`, and is mistaken for it.
 #[derive(Debug)]
 pub struct Framed {
     /// `None` once notified.
@@ -171,7 +171,7 @@ impl Prompt {
             AnswerTo::One(_) => 1,
             AnswerTo::Several(_) => self.commands().count(),
             AnswerTo::Framed(framed) => {
-                // Whatever ended the process, it was not the command.
+                // The process ended, but not because of the command.
                 framed.reset.get_or_insert_default();
                 1
             }

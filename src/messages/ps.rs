@@ -28,7 +28,7 @@ impl fmt::Display for ProcName<'_> {
     }
 }
 
-/// Asks for the list of processes.
+/// Requests the list of processes.
 #[derive(Clone, Debug, Default, Message)]
 #[rtype(result = "Result<Vec<KnownProc>, PoolError>")]
 pub(crate) struct ListProcs {
@@ -44,12 +44,12 @@ pub(crate) struct KillProc {
     pub(crate) name: String,
     /// Whether it is killed at once, even if it could end by itself.
     pub(crate) now: bool,
-    /// Who ordered it.
+    /// The user who ordered it.
     pub(crate) who: Option<Arc<Holder>>,
 }
 
 impl KillProc {
-    /// Returns who ordered it, in a word.
+    /// Returns the user who ordered it, as text.
     pub(crate) fn by(&self) -> Arc<str> {
         let who = self.who.as_deref().cloned().unwrap_or_default();
         let uid = who.uid.map(|uid| format!("uid {uid}"));

@@ -26,10 +26,10 @@ use replication::spec::Replication;
 
 pub use crate::replicator::{CheckpointGuard, JobLease};
 
-/// A run of a job to be started.
+/// A run of a job to start.
 #[derive(Clone, Debug)]
 pub struct NewRun {
-    /// What is to be replicated.
+    /// The replication.
     pub replication: Arc<Replication>,
     /// Its id.
     pub id: ReplicationId,
@@ -37,7 +37,7 @@ pub struct NewRun {
     pub number: Run,
     /// Counts of earlier runs, if known.
     pub earlier: Stats,
-    /// Asked before each checkpoint.
+    /// Consulted before each checkpoint.
     pub guard: CheckpointGuard,
     /// Receives the run's events. The last one has the run's end.
     pub events: Recipient<JobEvent>,
@@ -115,7 +115,7 @@ pub struct JobEvent {
     pub news: JobNews,
 }
 
-/// What happened.
+/// The kind of report.
 #[derive(Clone, Debug)]
 pub enum JobNews {
     /// Both databases are open, and the start sequence is known.
@@ -135,15 +135,15 @@ pub struct JobProgress {
     pub stats: Stats,
     /// Bytes of documents and attachments sent to the target in this run.
     pub bytes_written: u64,
-    /// The highest sequence that is done.
+    /// The highest completed sequence.
     pub source_seq: Seq,
-    /// Everything up to this sequence is done.
+    /// All changes up to this sequence are completed.
     pub through_seq: Seq,
-    /// What the last checkpoint recorded.
+    /// The sequence that the last checkpoint recorded.
     pub checkpointed_source_seq: Seq,
     /// Pending changes at the source, if it reports them; polled occasionally.
     pub changes_pending: Option<u64>,
-    /// Why it has a feed of its own instead of `_db_updates`, and the remedy.
+    /// Why it uses its own feed instead of `_db_updates`, and the remedy.
     pub own_feed: Option<Arc<str>>,
 }
 
@@ -168,7 +168,7 @@ pub struct Completed {
     pub progress: JobProgress,
 }
 
-/// Tells a job to stop: it drops work in progress, leaves a checkpoint if that takes at most [`STOP_MAX`], and ends.
+/// Orders a job to stop: it drops work in progress, leaves a checkpoint if that takes at most [`STOP_MAX`], and ends.
 #[derive(Clone, Copy, Debug, Message)]
 #[rtype(result = "()")]
 pub struct StopJob;
@@ -184,9 +184,9 @@ pub type StartJobs = Box<dyn FnMut(NewRun) -> Result<RunningJob, Crash>>;
 
 /// A started run.
 pub struct RunningJob {
-    /// When this pid ends, nothing of the run is left.
+    /// Ends once all of the run is dropped.
     pub pid: Pid,
-    /// Where to request its end.
+    /// Receives the order to stop.
     pub stop: Recipient<StopJob>,
     /// Ends it at once, without a checkpoint.
     pub kill: Box<dyn Fn()>,
@@ -207,7 +207,7 @@ pub(crate) struct TerminateChild {
     pub within: Duration,
 }
 
-/// A run has ended. Sent exactly once for each run to be started.
+/// A run has ended. Sent exactly once for each [`StartChild`].
 #[derive(Clone, Debug, Message)]
 #[rtype(result = "()")]
 pub(crate) struct ChildEnded {

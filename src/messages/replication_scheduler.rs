@@ -32,15 +32,15 @@ use replication::spec::{DocRef, Replication};
 #[derive(Debug, Message)]
 #[rtype(result = "Result<Added, AddJobError>")]
 pub struct AddJob {
-    /// What is to be replicated.
+    /// The replication.
     pub replication: Arc<Replication>,
     /// Its id.
     pub id: ReplicationId,
     /// Its priority: higher ones run sooner. 0 is normal.
     pub priority: Level,
-    /// Who paused it, if it is paused.
+    /// The pause, if it is paused.
     pub paused: Option<Pause>,
-    /// Asked by its runs before each checkpoint.
+    /// Consulted by its runs before each checkpoint.
     pub guard: CheckpointGuard,
     /// Its past in another scheduler, if any.
     pub earlier: Earlier,
@@ -96,7 +96,7 @@ pub enum AddJobError {
         /// The document of that job; `None` for a transient job.
         by: Option<DocRef>,
     },
-    /// The service is ending. Worth a retry after its start.
+    /// The service is shutting down. Worth a retry after its restart.
     #[error("the service is shutting down")]
     ShuttingDown,
 }
@@ -147,7 +147,7 @@ pub(crate) const ORDERS_MAX: usize = 100;
 pub(crate) struct OrderJobs {
     pub ids: Vec<ReplicationId>,
     pub order: JobOrder,
-    /// Who gives the order; shown for paused jobs.
+    /// The user who gives the order; shown for paused jobs.
     pub by: Arc<str>,
 }
 
@@ -161,7 +161,7 @@ pub struct Reschedule;
 #[rtype(result = "()")]
 pub struct Configure(pub Settings);
 
-/// Asks for a job (`job`).
+/// Requests a job (`job`).
 #[derive(Clone, Debug, Message)]
 #[rtype(result = "Option<JobInfo>")]
 pub struct GetJob {
@@ -169,7 +169,7 @@ pub struct GetJob {
     pub id: ReplicationId,
 }
 
-/// Asks for jobs (`jobs`), in order of their ids.
+/// Requests jobs (`jobs`), in order of their ids.
 #[derive(Clone, Debug, Message)]
 #[rtype(result = "JobList")]
 pub(crate) struct GetJobs {
@@ -186,19 +186,19 @@ pub(crate) struct GetJobs {
 /// Maximum jobs in an answer, so that it does not take long.
 pub(crate) const JOBS_MAX: usize = 200;
 
-/// Asks for these jobs; the answers are in order.
+/// Requests these jobs; the answers are in order.
 #[derive(Clone, Debug, Message)]
 #[rtype(result = "Vec<Option<JobInfo>>")]
 pub(crate) struct GetJobsById {
     pub ids: Vec<ReplicationId>,
 }
 
-/// Asks for the number of jobs, and the counters.
+/// Requests the number of jobs, and the counters.
 #[derive(Clone, Copy, Debug, Message)]
 #[rtype(result = "Counts")]
 pub struct GetCounts;
 
-/// Asks for the problems of running jobs.
+/// Requests the problems of running jobs.
 #[derive(Clone, Copy, Debug, Message)]
 #[rtype(result = "RunTroubles")]
 pub(crate) struct GetRunTroubles;
@@ -248,7 +248,7 @@ pub struct JobInfo {
     pub id: ReplicationId,
     /// The replication.
     pub replication: Arc<Replication>,
-    /// The scheduler's state of it.
+    /// Its state in the scheduler.
     pub shown: ShownJob,
     /// The progress of its current or latest run.
     pub progress: Option<Arc<JobProgress>>,

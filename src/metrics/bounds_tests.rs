@@ -1,4 +1,4 @@
-//! The number of series is bounded, whatever the number of pools, languages and services.
+//! The number of series is bounded, regardless of the number of pools, languages and services.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

@@ -27,7 +27,7 @@ use super::{ClientMetrics, gather, process};
 /// * after `=>` the field that it counts in, of a type that implements [`Counted`](super::cells::Counted). A row
 ///   without a field gets its values from [`Snapshot::add`](super::snapshot::Snapshot::add).
 ///
-/// Fields that are shown in another way, or nowhere, are in `beside`.
+/// Fields exported differently, or not at all, are in `beside`.
 macro_rules! metrics {
     (
         $(#[$attribute:meta])*
@@ -177,7 +177,7 @@ impl Definition {
         self
     }
 
-    /// Takes the lines of its comment, which all begin with a blank.
+    /// Takes the lines of its comment, which all begin with a space.
     pub(super) const fn means(mut self, comment: &'static str) -> Self {
         self.help = comment.trim_ascii();
         self

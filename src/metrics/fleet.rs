@@ -13,7 +13,7 @@ use super::snapshot::Value;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub(crate) enum Renewal {
-    /// It goes on.
+    /// It continues.
     Renewed,
     /// The lease had expired.
     Over,
@@ -50,7 +50,7 @@ metrics! {
 }
 
 impl FleetMetrics {
-    /// Sets the remaining time of the lease; zero if it is over.
+    /// Sets the remaining time of the lease; zero if it has expired.
     pub(crate) fn set_lease_left(&self, left: Duration) {
         self.lease_end.0.set_in(left);
     }

@@ -1,8 +1,7 @@
 //! The recent cost of functions: the most expensive of the last minute and the last hour.
-//!
-//! SUMMARY   [`FunctionCosts::note`] adds a call that is over, [`FunctionCosts::of`] returns the functions of a
-//!           period. Of a period two halves are kept, the current and the previous one, so that it covers at least
-//!           half of its length, and says how much.
+//! SUMMARY   [`FunctionCosts::note`] adds a finished call, [`FunctionCosts::of`] returns the functions of a period.
+//!           Two halves of a period are kept, the current and the previous one, so that it covers at least half of
+//!           its length, and reports its length.
 //! PROMISES  Each half has at most [`FUNCTIONS_MAX`] functions. A new function evicts the cheapest, whose time
 //!           becomes its `uncertain`: no function that cost more than that is missing.
 //! LIMITS    Names are cut as in [`Subject`]: functions whose long names begin alike share a row.
@@ -19,7 +18,7 @@ use crate::messages::tenant_costs::Costs;
 use crate::query_server::call::Subject;
 use policy::time::Timestamp;
 
-/// The most functions of half a period.
+/// Maximum number of functions of half a period.
 pub(crate) const FUNCTIONS_MAX: usize = 1_000;
 
 /// The total cost of one function's calls.
@@ -29,7 +28,7 @@ pub(crate) struct FunctionCost {
     pub(crate) run: Times,
     /// The longest run.
     pub(crate) run_max: Duration,
-    /// The most time that it may have taken before it was recorded; not counted above.
+    /// Upper bound of the time it took before it was recorded; not counted above.
     pub(crate) uncertain: Duration,
 }
 
@@ -74,7 +73,7 @@ impl Half {
         self.weights[place] = u64::try_from(total.weight().as_nanos()).unwrap_or(u64::MAX);
     }
 
-    /// Finds room for a new function.
+    /// Makes room for a new function.
     fn make_room(&mut self, function: Subject) -> usize {
         let mut cost = FunctionCost::default();
         let place = self.costs.len();
@@ -160,7 +159,7 @@ impl Halves {
 /// The costs of functions in a period.
 #[derive(Debug)]
 struct PeriodCosts {
-    /// How far back it reaches.
+    /// The time covered.
     covered: Duration,
     /// Unordered.
     functions: Vec<(Subject, FunctionCost)>,
@@ -202,7 +201,7 @@ impl FunctionCosts {
         }
     }
 
-    /// Adds a call that is over.
+    /// Adds a finished call.
     pub(crate) fn note(&mut self, function: &Subject, call: Costs, now: Timestamp) {
         for halves in [&mut self.minute, &mut self.hour] {
             halves.advance(now);

@@ -66,7 +66,7 @@ pub(super) fn gather(inner: &Inner, status: &DaemonStatus) -> Snapshot {
     to
 }
 
-/// The names with a row of their own.
+/// The names with their own row.
 struct Rows<'a>(BTreeSet<&'a str>);
 
 impl<'a> Rows<'a> {
@@ -86,7 +86,7 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// How many names have no row of their own.
+/// Counts, for each label, the names without their own row.
 fn left_out(
     to: &mut Snapshot,
     status: &DaemonStatus,
@@ -114,7 +114,7 @@ fn left_out(
 }
 
 metrics! {
-    /// What CouchDB counts of its query servers as a whole: sums over pools and languages.
+    /// CouchDB's counters of its query servers as a whole: sums over pools and languages.
     pub(super) const QUERY_SERVERS;
 
     /// Refusals by validate_doc_update functions
@@ -177,7 +177,7 @@ metrics! {
     counter("couchdb.query_server.time.other", "couchdb_query_server_time_other_total").unit("µs");
 }
 
-/// What CouchDB counts of its query servers as a whole.
+/// CouchDB's counters of its query servers as a whole.
 fn query_servers(
     to: &mut Snapshot,
     pools: &Named<PoolMetrics>,
@@ -256,7 +256,7 @@ fn replication(to: &mut Snapshot, metrics: &ReplicationMetrics) {
 }
 
 metrics! {
-    /// How long it has run.
+    /// The time since the start.
     pub(super) const UPTIME;
 
     /// Time since the service started

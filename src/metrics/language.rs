@@ -1,4 +1,4 @@
-//! What is counted of one language's processes: prompts, answers, ends.
+//! Counters of one language's processes: prompts, answers, exits.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ pub enum KillReason {
     Protocol,
     /// It reported a fatal error.
     Fatal,
-    /// It was told to stop, but did not in time.
+    /// It was asked to stop, but did not in time.
     Overdue,
     /// It could no longer be trusted, a user ordered it, or the service had to end at once.
     Stopped,

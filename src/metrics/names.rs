@@ -4,13 +4,13 @@
 //! SUMMARY   A name gets its own row while fewer than [`NAMES_MAX`] names have one. All other names count in the row
 //!           [`REST`]. If a row is unused and another name needs a row, the unused row's counts are added to the rest.
 //! PROMISES  A row that makes room adds its counts to the rest, so a sum of counters over all rows never falls.
-//! LIMITS    A name that first occurs when there is no room counts in the rest as long as it is in use.
+//! LIMITS    A name that first occurs when all rows are in use counts in the rest as long as it is in use.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The most rows of pools, languages, services and groups of jobs: their names are in configurations, requests and
-/// documents, which may change for ever.
+/// Maximum number of rows of pools, languages, services and groups of jobs: their names are in configurations, requests and
+/// documents, which may change without limit.
 pub(crate) const NAMES_MAX: usize = 256;
 
 /// The name of the row of all others: no pool, language, service or group can have this name.
@@ -29,7 +29,7 @@ pub(super) struct Names<T>(Mutex<Rows<T>>);
 #[derive(Debug)]
 struct Rows<T> {
     named: BTreeMap<Arc<str>, Arc<T>>,
-    /// `None` until some name has to be counted without a row of its own.
+    /// `None` until a name has to be counted without its own row.
     rest: Option<Arc<T>>,
 }
 
@@ -43,7 +43,7 @@ impl<T> Default for Names<T> {
 }
 
 impl<T: Absorb> Names<T> {
-    /// Returns the row that a name counts in; creates one if there is room.
+    /// Returns the row that a name counts in; creates one if possible.
     pub(super) fn find(&self, name: &str) -> Arc<T> {
         let mut rows = self.lock();
         if let Some(found) = rows.named.get(name) {

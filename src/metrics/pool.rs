@@ -41,11 +41,11 @@ pub(crate) enum IsolateEvent {
 pub(crate) enum OpenFailure {
     /// It did not start in time.
     Timeout,
-    /// It was not needed any more.
+    /// It was no longer needed.
     Stopped,
     /// Its command is wrong, or it ended at once.
     QueryServer,
-    /// The machine lacks something.
+    /// The machine lacks a resource.
     Host,
     /// Its language is no longer configured.
     Client,
@@ -132,7 +132,7 @@ metrics! {
     }
 }
 
-/// How many system calls are counted by name; others are counted as [`OTHER`].
+/// Maximum system calls counted by name; others are counted as [`OTHER`].
 const CALLS_MAX: usize = 64;
 
 /// Counts system calls beyond [`CALLS_MAX`].

@@ -1,8 +1,8 @@
 //! Writes a snapshot in Prometheus' text format.
 //!
 //! SOURCE    The exposition format, version 0.0.4; the names are those of CouchDB's `_prometheus`.
-//! DIFFERS   Lines end with only a line feed; the sum of a summary is in seconds, as its name says (CouchDB's is in
-//!           milliseconds).
+//! DIFFERS   Lines end with only a line feed; the sum of a summary is in seconds, as its name implies (CouchDB's is
+//!           in milliseconds).
 
 use std::fmt::{self, Write as _};
 

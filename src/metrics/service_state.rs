@@ -1,8 +1,9 @@
-//! The state of current services: where each listens, its pool, and why it does not accept connections, if so.
+//! The state of current services: where each listens, its pool, and why it does not accept connections, if it does
+//! not.
 //!
 //! SUMMARY   A service makes its [`ServiceState`] when it starts and updates it; it is gone with the service.
 //!           [`ServiceState::status`] joins it with the state of its pool.
-//! PROMISES  The only source of what `status`, HTTP, the metrics and tests report about a service.
+//! PROMISES  The only source for `status`, HTTP, the metrics and tests about a service.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

@@ -92,7 +92,7 @@ impl TenantCosts {
             settee_costs: FORM,
             since: self.since.to_string(),
         };
-        // Texts and numbers always have a JSON form.
+        // Strings and numbers always have a JSON form.
         let mut text = serde_json::to_string(&head).unwrap_or_default();
         for row in self.rows.values() {
             text.push('\n');

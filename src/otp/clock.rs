@@ -72,7 +72,7 @@ impl BootClock {
     }
 }
 
-// The time of day, for histories that people read.
+// The time of day, for displayed histories.
 //
 // SUMMARY   Advances with tokio's clock, so that tests can pause time for everything, from the system's time of day
 //           at its start.

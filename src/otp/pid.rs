@@ -1,6 +1,7 @@
-//! Monitors: exactly one `Down` when the watched actor ends, for any reason; and links: also an order to end.
+//! Monitors: exactly one `Down` when the watched actor ends, for any reason; and links, which also order the watcher
+//! to end.
 //!
-//! SUMMARY   A [`PidGuard`] is owned by what is watched: an actor, a connection or a plain task; others refer to it
+//! SUMMARY   A [`PidGuard`] is owned by the watched party: an actor, a connection or a plain task; others refer to it
 //!           by a [`Pid`].
 //! PROMISES  Every monitor gets one [`Down`] and every link one [`Stop`], even if it is set after the actor's death,
 //!           and after a panic, a dropped future or the end of an arbiter: `Drop` sends the notice, because nothing
@@ -31,11 +32,11 @@ pub struct ActorId(pub u64);
 #[derive(Clone, Debug, Display, PartialEq, Eq)]
 #[strum(serialize_all = "lowercase")]
 pub enum ExitReason {
-    /// It had finished: its peer closed, its work was over.
+    /// It had finished: its peer closed, its work was done.
     Normal,
     /// It was stopped.
     Shutdown,
-    /// It failed, with a text for the log.
+    /// It failed, with a message for the log.
     #[strum(to_string = "{0}")]
     Failed(String),
     /// It ended without a report while a panic was unwinding.
@@ -62,7 +63,7 @@ fn next_number() -> u64 {
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// The watchers, or why there is nothing left to watch.
+/// The watchers, or the reason of the end.
 enum State {
     Alive {
         monitors: Vec<(MonitorRef, Recipient<Down>)>,
@@ -78,7 +79,7 @@ pub struct PidGuard {
 }
 
 impl PidGuard {
-    /// Starts an actor that is not monitored yet.
+    /// Creates a guard without monitors.
     #[allow(
         clippy::new_without_default,
         reason = "a new identity is not a default"
@@ -188,7 +189,7 @@ impl Pid {
         }
     }
 
-    /// Watches the actor while the returned value lives.
+    /// Watches the actor until the returned value is dropped.
     pub fn watch(&self, watcher: Recipient<Down>) -> Watch {
         Watch {
             monitor: self.monitor(watcher),

@@ -28,7 +28,7 @@ pub struct Stop {
     pub now: bool,
 }
 
-/// A running child: how to monitor and how to end it.
+/// A running child: how to monitor and stop it.
 struct Running {
     pid: Pid,
     stop: Recipient<Stop>,
@@ -111,7 +111,7 @@ pub(crate) struct Intensity {
 struct Child {
     spec: ChildSpec,
     running: Option<(Running, MonitorRef)>,
-    /// Whether it was told to end, and at once or not.
+    /// Whether it was asked to end, and whether at once.
     asked: Option<bool>,
 }
 
@@ -142,7 +142,8 @@ pub(crate) struct Supervisor {
     pid_guard: PidGuard,
 }
 
-/// A shutdown in progress: children end one after the other, or together with those beside them, last started first.
+/// A shutdown in progress: children end one after the other, or together with those marked `beside`, last started
+/// first.
 struct Shutdown {
     now: bool,
     waiting: Vec<Replier<()>>,
@@ -230,7 +231,7 @@ impl Supervisor {
         self.stop_last(ctx);
     }
 
-    /// Stops the last running child and those beside it, or ends itself if none is left.
+    /// Stops the last running child, together with those marked `beside`, or ends itself if none is left.
     fn stop_last(&mut self, ctx: &mut Context<Self>) {
         let Some(shutdown) = &mut self.shutdown else {
             return;

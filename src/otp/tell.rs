@@ -1,4 +1,4 @@
-//! Casts: messages that nobody waits for (`gen_server:cast`).
+//! Casts: messages without a reply (`gen_server:cast`).
 //!
 //! SUMMARY   [`Tell::tell`] puts a message into a mailbox, even a full one.
 //! PROMISES  A cast is lost only if its receiver is gone.

@@ -1,4 +1,4 @@
-//! The abilities of a language's query servers, so that they are not sent commands that would end them.
+//! The abilities of a language's query servers, used to avoid commands that would end them.
 //!
 //! SUMMARY   [`Abilities`] belong to one entry of the registry: declared by the language, or each probed when it is
 //!           first needed, and kept until the next reload.
@@ -28,7 +28,7 @@ use child::{CommandSpec, Spawner};
 /// The time limit of a probe.
 pub(crate) const PROBE_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// The most children probed, one after the other, until one is conclusive.
+/// Maximum number of children probed, one after the other, until one is conclusive.
 const TRIES_MAX: usize = 3;
 
 /// How long an ability stays unknown after inconclusive probes.
@@ -79,35 +79,35 @@ impl fmt::Display for Ability {
 /// The result for one ability.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Finding {
-    /// It is there.
+    /// It exists.
     Present,
-    /// It is missing; the text says how this is known.
+    /// It is missing; the text explains how this is known.
     Absent(Arc<str>),
     /// Unknown, and not refused.
     Open,
 }
 
-/// Each with the time of its next probe, if there is one.
+/// Findings, each with the time of its next probe, if any.
 type Found = [Option<(Finding, Option<Instant>)>; Ability::COUNT];
 
 /// The abilities of one language's processes.
 #[derive(Debug)]
 pub struct Abilities {
-    /// The results, in the order of the abilities; `None`: to be probed.
+    /// The results, in the order of the abilities; `None`: not probed yet.
     found: Mutex<Found>,
     /// The command to probe; `None`: there are no probes.
     command: Option<CommandSpec>,
-    /// Held by one probe at a time: the next may find the result already there.
+    /// Held by one probe at a time: the next may find the result.
     probing: tokio::sync::Mutex<()>,
 }
 
 impl Abilities {
-    /// Nothing is known, probed or refused.
+    /// Abilities of which none is known, probed or refused.
     pub(crate) fn undeclared() -> Self {
         Self::with(|_| Some(Finding::Open), None)
     }
 
-    /// Exactly these are present.
+    /// Exactly these abilities are present.
     pub fn declared(present: &[Ability]) -> Self {
         let finding = |ability| {
             if present.contains(&ability) {
@@ -251,7 +251,7 @@ mod tests {
                 &format!("{reset} exit 255"),
                 absent("when tried, it exited with status 255"),
             ),
-            // Something else has ended it, or its peer.
+            // An external signal, or its peer, has ended it.
             (&format!("{reset} kill -KILL $$"), Finding::Open),
             (&format!("{reset} kill -TERM $$"), Finding::Open),
             (&format!("{reset} exit 137"), Finding::Open),

@@ -98,7 +98,7 @@ struct Progress {
     argument_bytes: usize,
     value_bytes: usize,
     told: Told,
-    /// What map functions did, if a report is requested.
+    /// Counts of the map functions' results, if a report is requested.
     tally: Tally,
     /// Whether the process also reported the error of the answer.
     is_explained: bool,
@@ -261,7 +261,7 @@ impl Call {
         self.progress().has_ended_process = true;
     }
 
-    /// Counts a document that map functions ran over: which have rows for it, and what was reported.
+    /// Counts a document that map functions ran over: which have rows for it, and the reports.
     pub(crate) fn count_rows(
         &self,
         functions: usize,

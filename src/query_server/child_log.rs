@@ -37,7 +37,7 @@ struct Used {
 }
 
 impl Used {
-    /// Takes `amount` of a period's `of`; returns false if less is left.
+    /// Takes `amount` of a period's `of`; returns false if less remains.
     fn take(&mut self, amount: usize, of: usize, period: Duration, now: Timestamp) -> bool {
         if self.since.is_none_or(|since| now.since(since) >= period) {
             *self = Self {

@@ -38,7 +38,7 @@ pub enum BadDdoc {
     Digest,
 }
 
-/// The longest text that can be a reference, in bytes.
+/// Maximum length of a reference, in bytes.
 const REFERENCE_BYTES_MAX: usize = 8 * NAME_BYTES_MAX;
 
 /// The SHA-256 digest of a design document's text as sent.

@@ -53,7 +53,7 @@ impl IsolateTerms {
     }
 }
 
-/// Returns the tenants of evicted isolates from a selection's answer; `None`: it is no such answer.
+/// Returns the tenants of evicted isolates from a selection's answer; `None`: it is another answer.
 pub(crate) fn evicted(answer: &[u8]) -> Option<Vec<Tenant>> {
     #[derive(Deserialize)]
     struct Answer {

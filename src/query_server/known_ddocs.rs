@@ -16,7 +16,7 @@ use sha2::{Digest, Sha256};
 use super::ddoc::{Ddoc, TextDigest};
 use policy::pool::DdocKey;
 
-/// The most bytes of design documents kept.
+/// Maximum number of bytes of design documents kept.
 const KNOWN_BYTES_MAX: usize = 64 << 20;
 
 /// The overhead of a document besides its texts, in bytes.

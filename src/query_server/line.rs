@@ -1,6 +1,6 @@
 //! Classifies the lines that a child prints.
 //!
-//! SUMMARY   [`classify`] looks at one line.
+//! SUMMARY   [`classify`] classifies one line.
 //! PROMISES  A line is an answer only if it is one whole JSON value (PM-10).
 //! SOURCE    couch_os_process, readjson/1.
 //! DIFFERS   The reference checks only the first token, returns log and error lines of a wrong shape as answers,
@@ -23,7 +23,7 @@ pub enum Line {
     Answer(Bytes),
     /// `["log", TEXT]` or `["log", TEXT, DETAILS]`: for the log; the answer follows.
     Log(LogEntry),
-    /// `["error", NAME, REASON]`: an answer. The process lives.
+    /// `["error", NAME, REASON]`: an answer. The process stays alive.
     Error(ErrorLine),
     /// `["fatal", NAME, REASON]`: an answer. The process must end.
     Fatal(ErrorLine),

@@ -3,7 +3,7 @@
 //! SUMMARY   [`probe`] starts the command, resets it, sends the smallest commands that need the ability, and judges
 //!           the answers.
 //! PROMISES  An ability is absent only if the child clearly refused: by an error, by exiting, or by one result for
-//!           two functions. An end by a signal or a limit of its cell is inconclusive. Dropping a probe ends its
+//!           two functions. An exit by a signal or a limit of its cell is inconclusive. Dropping a probe ends its
 //!           child.
 //! CALLED    By [`Abilities`](super::abilities::Abilities), which sets a deadline.
 //! LIMITS    Commands with a function are in JavaScript, Python, Perl, Ruby or Lua: the one with the language's name,
@@ -17,10 +17,10 @@ use super::line::{Line, classify};
 use child::unpooled_child::UnpooledChild;
 use child::{CommandSpec, Spawner};
 
-/// The longest line read, in bytes.
+/// Maximum length of a line, in bytes.
 const LINE_BYTES_MAX: usize = 1 << 20;
 
-/// The most characters of an answer that a finding quotes.
+/// Maximum number of characters of an answer that a finding quotes.
 const QUOTED_CHARACTERS: usize = 400;
 
 /// Functions in one language.
@@ -74,7 +74,7 @@ enum Outcome {
     Other(String),
     /// It exited; how.
     Ended(String),
-    /// It does not answer `reset` as a query server does.
+    /// It does not answer `reset` like a query server.
     NoServer,
 }
 

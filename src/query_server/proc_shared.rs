@@ -1,4 +1,4 @@
-//! The state of a process that is known without asking its actor.
+//! The state of a process that can be read without its actor.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -56,7 +56,7 @@ pub struct ProcShared {
     left_reset: Mutex<Option<Bytes>>,
     /// The last measurement, by any caller.
     memory: Mutex<Option<(Instant, u64)>>,
-    /// Its processor time when it was told to end, or had ended; `None`: unknown. Written by its actor, or by the
+    /// Its processor time when it was asked to end, or had ended; `None`: unknown. Written by its actor, or by the
     /// manager if its holder returns it as failed.
     last_cpu_time: OnceLock<Option<Duration>>,
     /// Processor time of a cell command's descendants, and when it is read next; written by any caller.
@@ -96,7 +96,7 @@ pub(crate) struct PromptBound {
 /// The current work of a process.
 #[derive(Debug)]
 pub(crate) struct Occupation {
-    /// When it was lent, returned, or told to end.
+    /// When it was lent, returned, or asked to end.
     pub(crate) since: Instant,
     pub(crate) call: Option<Arc<Call>>,
 }
@@ -260,7 +260,7 @@ impl ProcShared {
         self.evicted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the process back: prompts are refused until it is lent again.
+    /// Ends the loan: prompts are refused until it is lent again.
     pub(crate) fn unassign(&self, now: Timestamp) {
         let now = now.as_nanoseconds();
         self.taken_back_at.store(now, Ordering::Relaxed);
@@ -292,14 +292,14 @@ impl ProcShared {
         }
     }
 
-    /// Suspends again what has resumed in its suspended cell. Called by the lender only.
+    /// Suspends again processes that resumed in its suspended cell. Called by the lender only.
     pub(crate) fn rest_again(&self) {
         if let Some(orders) = &mut *self.lock_orders() {
             orders.rest_again();
         }
     }
 
-    /// Resumes it permanently: it ends, or is told to. Called by its actor only.
+    /// Resumes it permanently, because it ends or is about to. Called by its actor only.
     pub(crate) fn stay_awake(&self) {
         if let Some(mut orders) = self.lock_orders().take() {
             orders.go_on();

@@ -11,7 +11,7 @@ use crate::query_server::language::LanguageName;
 use couchjs::{CONSOLE, REPORT, TEXT_REASONS};
 use json::cursor::Cursor;
 
-/// The meaning of a command, from its first elements.
+/// The kind of a command, from its first elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, VariantArray)]
 pub enum Command {
     /// `reset`.
@@ -20,7 +20,7 @@ pub enum Command {
     Forget,
     /// `add_lib`.
     AddLib,
-    /// `add_fun`: the source of a function is run to get the function.
+    /// `add_fun`: evaluates the source of a function.
     AddFun,
     /// `map_doc`.
     Map,
@@ -232,8 +232,8 @@ pub(crate) fn forget(config: &str) -> Bytes {
     Bytes::from(format!("[\"forget\",{config}]"))
 }
 
-/// The `reset` before Settee's own function calls: like [`reset`], and asks JavaScript for error texts and a console.
-/// With `report` it asks every query server to log errors.
+/// The `reset` before Settee's own function calls: like [`reset`], and requests error texts and a console from
+/// JavaScript. With `report` it requests error logs from every query server.
 pub(crate) fn reset_for_calls(config: &str, language: &LanguageName, report: bool) -> Bytes {
     let is_javascript = language.as_str() == DEFAULT_LANGUAGE;
     let asked: Vec<String> = [

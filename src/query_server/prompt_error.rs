@@ -11,13 +11,13 @@ use child::cell::report::MetLimit;
 use crate::query_server::line::ErrorLine;
 use crate::query_server::prompt::Command;
 
-/// Who is at fault.
+/// The party at fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Fault {
     /// The caller, or a function that it sent.
     Client,
-    /// A function that exceeds its time, or does not end.
+    /// A function that exceeds its time limit, or does not end.
     Function,
     /// The query server.
     QueryServer,
@@ -41,7 +41,7 @@ const TERMINATED: i32 = 128 + libc::SIGTERM;
 /// How a child ended and its last output, to explain errors.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ExitReport {
-    /// The exit in words: `exited with status 1`, `killed by SIGKILL`.
+    /// The exit as text: `exited with status 1`, `killed by SIGKILL`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exit: Option<String>,
     /// The exit status in a shell's form: 0 to 255, or 128 plus the signal.
@@ -78,7 +78,7 @@ impl ExitReport {
         self.is_hosts_fault || matches!(self.status, Some(KILLED | TERMINATED))
     }
 
-    /// Returns how it ended and its last output, in words that follow its name.
+    /// Returns how it ended and its last output, as text that follows its name.
     pub(crate) fn told(&self) -> String {
         let exit = self.exit.as_deref().unwrap_or("ended");
         if self.stderr.is_empty() {
@@ -115,7 +115,7 @@ pub enum PromptError {
         fatal: bool,
     },
     /// No answer arrived in time. The process was killed. If the prompt runs functions, the function is at fault;
-    /// otherwise the query server, and another one may do better.
+    /// otherwise the query server, and another one may succeed.
     #[error("{}", timeout_text(*timeout, *command, *held_back, tenant_key.as_deref()))]
     Timeout {
         /// The time it had.
@@ -140,7 +140,7 @@ pub enum PromptError {
     /// does so once tends to repeat it.
     #[error("the query server broke the protocol with {what} and was killed")]
     Protocol {
-        /// What it printed.
+        /// A description of its output.
         what: &'static str,
         /// The beginning of the line.
         excerpt: String,
@@ -231,7 +231,7 @@ impl PromptError {
     }
 
     /// Returns whether a process that ended because of it did so on its own: it ended or broke the protocol without
-    /// being told to stop.
+    /// being asked to stop.
     pub(crate) fn is_own_end(&self) -> bool {
         match self {
             Self::Exited(exit_report) => {
@@ -252,7 +252,7 @@ impl PromptError {
         }
     }
 
-    /// Returns who is at fault.
+    /// Returns the party at fault.
     pub const fn fault(&self) -> Fault {
         match self {
             Self::Timeout { command, .. } if command.runs_functions() => Fault::Function,

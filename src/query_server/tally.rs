@@ -1,4 +1,4 @@
-//! What the map functions of a call did, and hints for their author.
+//! Counts of what a call's map functions emitted, and hints for their author.
 //!
 //! SUMMARY   [`Tally`] counts for a report; [`Tally::hints`] are sentences about functions without any effect or
 //!           error.
@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use crate::query_server::told::{FunctionName, Told};
 
-/// The most functions of a call that get hints.
+/// Maximum number of functions of a call that get hints.
 const HINTS_MAX: usize = 10;
 
 /// The query server's name for the value that async functions return.

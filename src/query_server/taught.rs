@@ -1,4 +1,4 @@
-//! A client's lessons to a process, kept for teaching another process the same.
+//! A client's lessons to a process, kept to teach another process the same.
 //!
 //! SUMMARY   [`Taught`] keeps the lines that a process accepted and returns them in an order that leads to the same
 //!           state: the last `reset`, libraries and functions since then, design documents.
@@ -6,7 +6,7 @@
 //!           the result of the lines: within a list, after an unknown command, and beyond [`TAUGHT_BYTES_MAX`] or
 //!           [`TAUGHT_LINES_MAX`].
 //! SOURCE    CouchDB's query servers: `reset` clears libraries and functions, and keeps design documents.
-//! LIMITS    Global variables set by functions are not carried over; no query server promises to keep them.
+//! LIMITS    Global variables set by functions are not carried over; query servers do not promise to keep them.
 
 use std::time::Duration;
 

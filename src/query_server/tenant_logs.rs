@@ -25,19 +25,19 @@ use crate::logging::timestamp;
 use crate::otp::clock::system_time;
 use crate::query_server::request_id::RequestId;
 
-/// The most lines of a tenant.
+/// Maximum number of lines of a tenant.
 pub(crate) const LINES_MAX: usize = 1_000;
 
-/// The most bytes of a tenant's lines.
+/// Maximum number of bytes of a tenant's lines.
 pub(crate) const BYTES_MAX: usize = 1 << 20;
 
-/// The most bytes of all tenants' lines.
+/// Maximum number of bytes of all tenants' lines.
 pub(crate) const TOTAL_BYTES_MAX: usize = 64 << 20;
 
-/// The most tenants with lines.
+/// Maximum number of tenants with lines.
 pub(crate) const TENANTS_MAX: usize = 10_000;
 
-/// The longest name of a tenant with lines, in bytes.
+/// Maximum length of the name of a tenant with lines, in bytes.
 const NAME_BYTES_MAX: usize = 256;
 
 /// The longest message and the longest name in a line, in bytes; the rest is cut off.
@@ -46,7 +46,7 @@ const TEXT_BYTES_MAX: usize = 4 << 10;
 /// The overhead of a line besides its text, in bytes.
 const LINE_BYTES: usize = 64;
 
-/// The most lines of a page.
+/// Maximum number of lines of a page.
 pub(crate) const PAGE_LINES_MAX: usize = 100;
 
 /// Waiting readers are woken in this many groups, by the hash of their tenant.
@@ -95,7 +95,7 @@ impl TenantLine<'_> {
         self.ddoc = self.ddoc.map(cut);
         self.doc = self.doc.map(cut);
         self.name = self.name.map(cut);
-        // Texts and numbers always serialize.
+        // Strings and numbers always serialize.
         let mut text = serde_json::to_string(&self).unwrap_or_default();
         text.replace_range(
             ..1,
@@ -144,7 +144,7 @@ struct Row {
 
 impl Row {
     /// Starts a numbering at the current time in microseconds. That exceeds every number of an earlier, evicted
-    /// numbering, because nobody writes more than one line per microsecond.
+    /// numbering, because no tenant writes more than one line per microsecond.
     fn new() -> Self {
         let begun = system_time().as_micros();
         Self {

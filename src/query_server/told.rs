@@ -139,7 +139,7 @@ pub(crate) struct Told {
     pub(crate) errors: Vec<ReportedError>,
     /// The number of errors beyond the limits.
     pub(crate) errors_dropped: u64,
-    /// Return values of map functions, as far as there is room.
+    /// Return values of map functions, within the limits.
     #[serde(skip)]
     pub(crate) returned: Vec<Returned>,
     #[serde(skip)]

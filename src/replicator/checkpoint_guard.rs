@@ -1,4 +1,4 @@
-//! Whether a job may begin a checkpoint, and continue it: always, or while the daemon holds its document's lease.
+//! Whether a job may begin or continue a checkpoint: always, or while the daemon holds its document's lease.
 //!
 //! SOURCE    FL-3 and FL-5 of `policy::ownership`.
 
@@ -21,12 +21,12 @@ pub trait JobLease: fmt::Debug + Send + Sync {
     fn epoch(&self) -> u64;
 }
 
-/// Checked by a job before each checkpoint. Cheap to clone; the default always says yes.
+/// Checked by a job before each checkpoint. Cheap to clone; the default always permits it.
 #[derive(Clone, Debug, Default)]
 pub struct CheckpointGuard(Option<Arc<dyn JobLease>>);
 
 impl CheckpointGuard {
-    /// Says yes while the lease does.
+    /// Permits checkpoints while the lease does.
     pub fn of(lease: Arc<dyn JobLease>) -> Self {
         Self(Some(lease))
     }
@@ -43,7 +43,7 @@ impl CheckpointGuard {
     /// Works while the lease lasts, including renewals; `None` if it ends before the work.
     pub(crate) async fn while_held<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         let (mut work, mut over) = (pin!(work), pin!(self.over()));
-        // A suspended process may find an answer and the end of the lease at once: then the next request is not sent.
+        // A suspended process may find an answer and an expired lease at once: then the next request is not sent.
         poll_fn(|cx| match over.as_mut().poll(cx) {
             Poll::Pending if self.left().is_some() => work.as_mut().poll(cx).map(Some),
             Poll::Pending | Poll::Ready(()) => Poll::Ready(None),
@@ -51,7 +51,7 @@ impl CheckpointGuard {
         .await
     }
 
-    /// Waits until the lease is over. It is checked again whenever its remaining time has passed.
+    /// Waits until the lease has ended. It is checked again whenever its remaining time has passed.
     async fn over(&self) {
         while let Some(left) = self.left() {
             sleep(left).await;
@@ -166,7 +166,7 @@ mod tests {
                 sleep(10 * SECOND).await;
             }
         });
-        // The process was suspended: the answer and the end of the lease are known at once.
+        // The process was suspended: the answer and the lease's expiry are seen at once.
         let (done, ()): (Option<()>, ()) = tokio::join!(working, tokio::time::advance(60 * SECOND));
         assert_eq!((done, steps.load(Ordering::SeqCst)), (None, 1));
     }

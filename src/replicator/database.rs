@@ -28,7 +28,7 @@ pub struct Database {
     config: watch::Receiver<Arc<Config>>,
 }
 
-/// A document that was written.
+/// A written document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Written {
     /// Its id.
@@ -37,11 +37,11 @@ pub struct Written {
     pub rev: String,
 }
 
-/// A document that was not written: its id, and the reason.
+/// An unwritten document: its id, and the reason.
 pub type Refused = (String, DocumentError);
 
 impl Database {
-    /// Makes a database of a store; `states` learns of its documents.
+    /// Makes a database of a store; `states` is updated with its documents.
     pub fn new(store: Store, states: Arc<DocStates>, config: watch::Receiver<Arc<Config>>) -> Self {
         Self {
             store,

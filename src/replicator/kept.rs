@@ -9,7 +9,7 @@ use policy::schedule::{Earlier, History, HistoryEntry, Level, Pause, WallTime};
 /// The values set by users.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Kept {
-    /// Who paused it, if anyone.
+    /// The pause, if it is paused.
     pub paused: Option<Pause>,
     /// Its priority.
     pub priority: Level,

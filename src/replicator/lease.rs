@@ -1,7 +1,7 @@
 //! The lease that this daemon has on a document, for its job and the writers of its outcome.
 //!
-//! SUMMARY   The fleet member sets the end of an epoch's lease ([`EpochLease`]), the table of documents ends claims
-//!           ([`DocLease`]); jobs on other threads check them without a lock.
+//! SUMMARY   The fleet member sets the expiry of an epoch's lease ([`EpochLease`]), the table of documents ends
+//!           claims ([`DocLease`]); jobs on other threads check them without a lock.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,7 +21,7 @@ pub(crate) struct EpochLease {
 }
 
 impl EpochLease {
-    /// Begins an epoch's lease, which is invalid until its end is set.
+    /// Begins an epoch's lease, which is invalid until its expiry is set.
     pub fn new(epoch: Epoch, clock: BootClock) -> Self {
         Self {
             epoch,

@@ -69,7 +69,7 @@ impl DocMembers {
         serde_json::from_str(self.raw(name)?.get()).ok()
     }
 
-    /// Returns a value that is a text.
+    /// Returns a value that is a string.
     pub fn text(&self, name: &str) -> Option<String> {
         serde_json::from_str(self.raw(name)?.get()).ok()
     }

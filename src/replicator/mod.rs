@@ -1,7 +1,7 @@
 //! The replicator database: documents that request replications.
 //!
-//! SUMMARY   [`document`] defines what may be written and read, [`state`] how a replication's outcome is written into
-//!           its document, [`Database`] applies both to the store.
+//! SUMMARY   [`document`] defines the readable and writable members, [`state`] how a replication's outcome is written
+//!           into its document, [`Database`] applies both to the store.
 //! CALLED    By HTTP; by the actor that turns documents into jobs.
 //! SOURCE    couch_replicator_docs; the document API of chttpd_db.
 //! DIFFERS   There is one database, `_replicator`.

@@ -26,7 +26,7 @@ pub const STATS: &str = "_replication_stats";
 pub(crate) const FAILED: &str = "failed";
 /// The state of a completed one.
 pub(crate) const COMPLETED: &str = "completed";
-/// The state of one that runs.
+/// The state of a running one.
 const TRIGGERED: &str = "triggered";
 /// The state of a failed one that will be retried.
 const ERROR: &str = "error";

@@ -33,7 +33,7 @@ pub(crate) enum StoreWork {
 }
 
 impl Reading {
-    /// Reads a version. It is not acted upon if another daemon owns the document, or a later version was seen.
+    /// Reads a version. It is ignored if another daemon owns the document, or a later version was seen.
     pub fn of(document: &Document, is_acted_upon: bool, config: &Replicator) -> Self {
         let in_store = document.deleted.then_some(StoreWork::ForgetKept);
         if !is_acted_upon || document.id.starts_with("_design/") {
@@ -119,7 +119,7 @@ mod tests {
         config
     }
 
-    /// Reads a version to be acted upon, and names what the document asks for.
+    /// Reads a version to act on, and names what the document requests.
     fn read(document: &Document, config: &Replicator) -> (&'static str, Option<StoreWork>) {
         let reading = Reading::of(document, true, config);
         let wish = match reading.wish {

@@ -1,5 +1,5 @@
 "use strict";
-// The client: calls, tries again, and makes values, reports and errors of replies.
+// The client: makes calls, retries them, and converts replies to values, reports and errors.
 
 const { setMaxListeners } = require("node:events");
 const net = require("node:net");
@@ -9,23 +9,23 @@ const { HttpTransport } = require("./http.js");
 const { stream } = require("./stream.js");
 const { SocketTransport } = require("./wire.js");
 
-// How long a call is tried again without `retryFor` when the service cannot be reached, or is lost before it answers, in
-// seconds from the first failure on: longer than a restart takes, of which `shutdown_grace` is the largest part.
+// How long a call is retried by default (`retryFor`) when the service is unreachable or the connection is lost before
+// the reply, in seconds since the first failure: longer than a restart, most of which is `shutdown_grace`.
 const RETRY_SECONDS_MAX = 30;
 
-// The wait before the second try, in milliseconds. Each further one is twice as long; each is shortened at random by
-// up to a half, so that many clients do not come back at once.
+// Delay before the first retry, in milliseconds. It doubles with each retry; a random part of up to half is
+// subtracted, so that many clients do not reconnect at once.
 const BACKOFF_MS_FIRST = 100;
 
-// The longest wait between two tries, in milliseconds.
+// Maximum delay between retries, in milliseconds.
 const BACKOFF_MS_MAX = 1_000;
 
-// How long a call may take with all its tries, in milliseconds.
+// How long a call may take including retries, in milliseconds.
 const CALL_MS_MAX = 300_000;
 
 const REPORT = ["request_id", "pool", "logs", "logs_dropped", "errors", "errors_dropped", "cost"];
 
-// What the service tells of a call with `report: true`: its `value`, and what happened on the way.
+// The service's report on a call with `report: true`: its `value`, and what happened during the call.
 class Report {
   constructor(reply, value) {
     this.value = value;
@@ -44,18 +44,18 @@ function valueOf(reply, reported) {
   return reported ? new Report(reply, reply.ok) : reply.ok;
 }
 
-// Fails for a reply of a service that stops: another try may meet the next one.
+// Throws for a reply of a service that is stopping: a retry may reach its successor.
 function unlessStopping(reply) {
   if (["shutting_down", "draining"].includes(reply.error?.name)) throw serviceError(reply.error);
   return reply;
 }
 
-// Makes something else of a value, in its report or alone.
+// Maps a value, alone or in its report.
 function change(outcome, make) {
   return outcome instanceof Report ? new Report(outcome, make(outcome.value)) : make(outcome);
 }
 
-// What a list function made: the `response`, and the pieces of its body one by one.
+// The result of a list function: the `response`, and an iterator over the pieces of its body.
 class Chunks {
   #pieces;
 
@@ -64,7 +64,7 @@ class Chunks {
     this.#pieces = pieces;
   }
 
-  // Takes what yields the response first.
+  // `made` yields the response first.
   static async of(made) {
     const { value } = await made.next();
     if (typeof value !== "object") throw new ProtocolError("a list without a response");
@@ -87,7 +87,7 @@ async function* whole({ response, chunks }) {
 
 // A process that this client holds.
 class Proc {
-  // Why the service took the process away: an object with `name` and `reason`, null while it did not.
+  // Why the service revoked the process: an object with `name` and `reason`; null until then.
   down = null;
   #connection;
   #bounded;
@@ -101,7 +101,7 @@ class Proc {
     connection.downs.set(token, (notice) => (this.down = notice));
   }
 
-  // Makes the process forget functions; the first prompt to a process.
+  // Makes the process forget its functions; must be the first prompt.
   reset() {
     return this.prompt(["reset", this.config]);
   }
@@ -115,19 +115,19 @@ class Proc {
     }));
   }
 
-  // Sets the timeout of prompts that bring none.
+  // Sets the timeout of prompts without their own.
   async setTimeout(timeoutMs) {
     return valueOf(await this.#reply("set_timeout", { timeout_ms: timeoutMs }));
   }
 
-  // Gives the process back; with "fail" it is not used again. False if this client does not hold it.
+  // Returns the process; with "fail" it is not used again. False if this client does not hold it.
   async retProc(status = "ok") {
     this.#connection.downs.delete(this.token);
     try {
-      // A process that still works for a caller who gave up is not for the next one.
+      // A process still busy for a caller who gave up must not be lent again.
       return valueOf(await this.#reply("ret_proc", { status: this.#abandoned ? "fail" : status }));
     } catch (error) {
-      // The service takes back what a lost connection held.
+      // The service reclaims the processes of a lost connection.
       if (error instanceof Unavailable || error instanceof ClientClosed) return false;
       throw error;
     }
@@ -151,14 +151,15 @@ function argumentsOf({ signal: _signal, ...options }) {
 }
 
 // A client of the service at an address as the service prints it: `unix:PATH` or a path, `tcp:HOST:PORT`,
-// `tls:HOST:PORT`, `http://HOST:PORT/`, `https://HOST:PORT/`. `tls` are options of node:tls, such as `ca`. It connects when the first call needs it. Calls may be made at the same time.
+// `tls:HOST:PORT`, `http://HOST:PORT/`, `https://HOST:PORT/`. `tls` are options of node:tls, such as `ca`. Connects
+// at the first call. Calls may be concurrent.
 class Client {
   #transport;
-  // How long a call is tried again, and whether also after errors that say `retry`.
+  // How long a call is retried, and whether errors with `retry` are retried too.
   #retryMs;
   #retriesErrors;
   #callMs;
-  // Aborted with the client's end.
+  // Aborted when the client is closed.
   #closing = new AbortController();
 
   constructor(address, { user, password, tls, retryFor, callMs = CALL_MS_MAX } = {}) {
@@ -168,8 +169,8 @@ class Client {
     this.#callMs = callMs;
   }
 
-  // For each document a list for each function of `[key, value]`: a promise for an array of documents. Of any other
-  // iterable, also an asynchronous one, they are an async iterator, and come as the documents come.
+  // For each document a list for each function of `[key, value]`: a promise for an array of documents. For any other
+  // iterable, synchronous or not, returns an async iterator that yields results as documents arrive.
   map(funs, docs, options = {}) {
     const call = (batch, signal) =>
       this.#function("map_docs", { lang: "javascript", funs, docs: batch }, { ...options, signal });
@@ -178,12 +179,12 @@ class Client {
     return stream(call, docs, options.signal);
   }
 
-  // A result for each function, of rows `[[key, id], value]`.
+  // A result for each function, from rows `[[key, id], value]`.
   reduce(funs, rows, options = {}) {
     return this.#function("reduce", { lang: "javascript", funs, rows }, options);
   }
 
-  // A result for each function, of earlier results: rows with a value for each function.
+  // A result for each function, from earlier results: rows with a value for each function.
   rereduce(funs, values, options = {}) {
     return this.#function("rereduce", { lang: "javascript", funs, values }, options);
   }
@@ -222,18 +223,18 @@ class Client {
     return this.#function("show", { db, ddoc, name, doc }, options);
   }
 
-  // `[doc or null, response]`; to write the document is up to the caller.
+  // `[doc or null, response]`; writing the document is up to the caller.
   update(db, ddoc, name, doc = null, options = {}) {
     return this.#function("update", { db, ddoc, name, doc }, options);
   }
 
-  // What becomes of a request; null if no rule fits.
+  // The rewritten request; null if no rule matches.
   rewrite(db, ddoc, req, options = {}) {
     return this.#function("rewrite", { db, ddoc, req }, options);
   }
 
-  // An async iterable of the pieces of the body, with the `response`. Over HTTP rows, which may be an async iterable
-  // too, are sent as they come, and the pieces come as they are made.
+  // An async iterable of the pieces of the body, with the `response`. Over HTTP, rows (which may be an async
+  // iterable) are sent as they are produced, and pieces arrive as they are made.
   async list(db, ddoc, name, rows, options = {}) {
     const args = { db, ddoc, name, head: {}, req: {} };
     options.signal?.throwIfAborted();
@@ -248,7 +249,7 @@ class Client {
     return change(outcome, () => chunks);
   }
 
-  // What each process does now: `total_rows` and `procs`, the longest running first.
+  // The state of each process: `total_rows` and `procs`, the longest running first.
   ps(pool = undefined) {
     return this.#manage("GET", "/_procs", { pool });
   }
@@ -259,18 +260,18 @@ class Client {
     return this.#manage("DELETE", `/_procs/${name.split("/").map(encodeURIComponent).join("/")}`, { now });
   }
 
-  // What is wrong with the service, and what to do about it: `status` and `problems`. With `fleet` the worst `status` of
-  // all daemons, and what each says: `daemons`.
+  // The service's problems and their remedies: `status` and `problems`. With `fleet`, the worst `status` of all
+  // daemons, and each one's report: `daemons`.
   health({ fleet = false } = {}) {
     return this.#manage("GET", "/_health", { fleet });
   }
 
-  // What each pool does: `total_rows` and `pools`.
+  // The state of each pool: `total_rows` and `pools`.
   pools() {
     return this.#manage("GET", "/_pools");
   }
 
-  // What databases have cost `since` counting began: `total_rows` and `tenants`.
+  // Costs of databases `since` counting began: `total_rows` and `tenants`.
   tenants(query = {}) {
     return this.#manage("GET", "/_tenants", query);
   }
@@ -280,13 +281,13 @@ class Client {
     return this.#manage("GET", "/_scheduler/jobs", query);
   }
 
-  // Any call of docs/socket.md by its own name, with its own arguments. It is not repeated after a loss.
+  // Any call of docs/socket.md by its own name, with its own arguments. It is not retried if the connection is lost.
   async call(name, args = {}) {
     const { reply } = await this.#persist(name, (signal) => this.#reply("call", name, args, signal), false);
     return valueOf(reply);
   }
 
-  // Borrows a process, to be given back with `retProc`. Its first prompt is `reset`.
+  // Borrows a process, to be returned with `retProc`. Its first prompt is `reset`.
   async getProc(options = {}) {
     const { connection, reply } = await this.#persist("get_proc", async (signal) => {
       const connection = await this.#transport.connection();
@@ -296,7 +297,7 @@ class Client {
     return new Proc(connection, valueOf(reply), (...attempt) => this.#bounded(...attempt));
   }
 
-  // Borrows a process and resets it: for a block, or for the caller to give back (`await using`).
+  // Borrows a process and resets it: for a block, or for the caller to return (`await using`).
   async lease(options, block) {
     const proc = await this.getProc(options);
     let kept = false;
@@ -322,14 +323,14 @@ class Client {
     return valueOf(reply);
   }
 
-  // Runs functions, which changes nothing: after a loss it is done again.
+  // Runs functions. That has no side effects, so it is retried if the connection is lost.
   async #function(name, args, options) {
     const all = { ...args, ...argumentsOf(options) };
     const { reply } = await this.#persist(name, (signal) => this.#reply("call", name, all, signal), true, options.signal);
     return valueOf(reply, all.report);
   }
 
-  // Fails for a selector that is none: in a definition it is no error, but matches nothing.
+  // Throws for an invalid selector: in a definition it is no error, but matches nothing.
   async #check(selector) {
     const ddoc = { _id: "_design/selector", language: "query", validate_doc_update: selector };
     await this.validate("selector", ddoc, [{ newDoc: {} }]);
@@ -339,8 +340,8 @@ class Client {
     return { reply: unlessStopping(await this.#transport[kind](...request)) };
   }
 
-  // Tries until there is a reply that is no worse than the next one, or the time for it is up. A call that may not be
-  // made twice is tried again only if it was not sent.
+  // Retries until a reply is final or the time is up. A call that must not be made twice is retried only if it was
+  // not sent.
   #persist(name, attempt, again, caller = undefined) {
     return this.#bounded(name, async (signal) => {
       let pause = BACKOFF_MS_FIRST;
@@ -365,18 +366,18 @@ class Client {
     }, caller);
   }
 
-  // How long to wait before another try after a reply; null if there is to be none.
+  // Delay before a retry after a reply; null for no retry.
   #waitAfter({ error }, again) {
     return this.#retriesErrors && again && error?.retry ? (error.retry_after_ms ?? 0) : null;
   }
 
-  // Makes a call until it takes too long, the client is closed, or `caller`, a signal, says so.
+  // Makes a call, aborted when it takes too long, the client is closed, or the signal `caller` is aborted.
   async #bounded(name, attempt, caller = undefined) {
     const control = new AbortController();
     const ends = [this.#closing.signal, ...(caller ? [caller] : [])];
     for (const end of ends) if (end.aborted) throw end.reason;
     const giveUp = ({ target }) => control.abort(target.reason);
-    // Each pending call listens: any number may.
+    // Each pending call listens, without limit.
     setMaxListeners(0, ...ends);
     for (const end of ends) end.addEventListener("abort", giveUp);
     const reason = `'${name}' took longer than callMs, ${this.#callMs} ms`;

@@ -1,10 +1,10 @@
 "use strict";
-// Why a call has no value: a class for each thing that a program may want to do about it.
+// Why a call failed: a class for each reaction that a program may need.
 
 const MEMBERS = ["phase", "fatal", "exit", "status", "stderr", "proc", "db", "ddoc", "function", "doc", "limit_ms",
   "retry_after_ms", "line"];
 
-// Any failure of a call. `details` is the error as it came; its members are also the error's own.
+// Any failure of a call. `details` is the error as received; its members are also the error's own.
 class SetteeError extends Error {
   constructor(details, options) {
     const { name = "unknown_error", reason } = details;
@@ -19,8 +19,8 @@ class SetteeError extends Error {
   }
 }
 
-// No connection could be made, or it ended before the reply, or the service stops. `sent`: the service may have got the call.
-// A certificate that cannot be verified, which the `socket` of node:tls tells, does not pass by itself.
+// No connection could be made, or it ended before the reply, or the service is stopping. `sent`: the service may have
+// received the call. An unverifiable certificate (reported by the `socket` of node:tls) is not worth a retry.
 class Unavailable extends SetteeError {
   constructor(reason, sent = true, cause = undefined, socket = undefined) {
     super({ name: "unavailable", reason, fault: "host", retry: !socket?.authorizationError }, { cause });
@@ -35,14 +35,14 @@ class ClientClosed extends SetteeError {
   }
 }
 
-// What came is not the protocol: another program listens there, or another version.
+// The peer does not speak the protocol: another program listens there, or another version.
 class ProtocolError extends SetteeError {
   constructor(reason) {
     super({ name: "protocol_error", reason, fault: "settee", retry: false });
   }
 }
 
-// The service, or a function that it ran, said no. What has no class of its own below is a plain one.
+// The service, or a function that it ran, reported an error. One without a class below is a plain ServiceError.
 class ServiceError extends SetteeError {}
 class BadRequest extends ServiceError {}
 class CompilationError extends ServiceError {}

@@ -1,7 +1,7 @@
 "use strict";
-// Documents that are mapped as they come: in calls of bounded size, a bounded number at a time, rows in order.
+// Documents mapped as they arrive: in calls of bounded size, a bounded number at a time, rows in order.
 
-// The most documents of one call.
+// Maximum documents of one call.
 const BATCH_DOCS_MAX = 100;
 
 // The size at which no further document is taken into a call, in bytes.
@@ -10,13 +10,14 @@ const BATCH_BYTES_MAX = 1 << 20;
 // How long a call waits for its next document, in milliseconds from the first on.
 const BATCH_MS_MAX = 50;
 
-// The most calls at a time.
+// Maximum concurrent calls.
 const BATCHES_MAX = 2;
 
-// The most documents that were taken and whose rows were not given yet: of `BATCHES_MAX` calls, and of the next one.
+// Maximum documents taken whose rows are not yet yielded: those of `BATCHES_MAX` calls, and of the next one.
 const STREAM_DOCS_MAX = 300;
 
-// Yields the rows of each document. `call` begins a call, which ends when the signal says so; so does all with `caller`.
+// Yields the rows of each document. `call` begins a call, which ends when its signal is aborted; the signal `caller`
+// ends all.
 async function* stream(call, docs, caller) {
   caller?.throwIfAborted();
   const control = new AbortController();
@@ -35,7 +36,7 @@ async function* stream(call, docs, caller) {
   }
 }
 
-// Something that is waited for, again and again.
+// An event that can be awaited repeatedly.
 class Event {
   #happened = Promise.resolve();
   #resolve = () => {};
@@ -64,7 +65,7 @@ class Calls {
   #timer = null;
   #isDue = false;
   #isOver = false;
-  // Set when there is another call, or will be none.
+  // Set when there is another call, or the last one has begun.
   #begun = new Event();
   // Set when the next batch has room.
   #room = new Event();
@@ -107,7 +108,7 @@ class Calls {
     return this.#batch.length >= BATCH_DOCS_MAX || this.#bytes >= BATCH_BYTES_MAX;
   }
 
-  // Begins the next call if it is full or due, and there may be another one.
+  // Begins the next call if it is full or due and fewer than `BATCHES_MAX` are in flight.
   #send(isDue) {
     this.#isDue ||= isDue;
     if (this.#batch.length === 0 || !(this.#isDue || this.#isFull()) || this.#calls.length >= BATCHES_MAX) return;
@@ -135,7 +136,7 @@ class Calls {
     return this.#calls[0];
   }
 
-  // The rows of a call were given.
+  // Called when the rows of a call were yielded.
   given() {
     this.#calls.shift();
     this.#send(false);

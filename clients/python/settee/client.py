@@ -1,5 +1,5 @@
-"""The clients: :class:`AsyncClient` for asyncio, :class:`Client` for everybody else."""
-# What the service answers is JSON, and has the types that its methods say.
+"""The clients: :class:`AsyncClient` for asyncio, :class:`Client` for all other programs."""
+# The service's answers are JSON, with the types declared by the methods.
 # mypy: disable-error-code="no-any-return"
 
 from __future__ import annotations
@@ -59,25 +59,25 @@ _Run = Callable[[_Coroutine], Any]
 _Attempt = Tuple[Json, Optional[Connection]]
 
 _T = TypeVar("_T")
-#: What a list is: :class:`Chunks` or :class:`AsyncChunks`.
+#: The type of lists: :class:`Chunks` or :class:`AsyncChunks`.
 _ListT = TypeVar("_ListT")
-#: Documents whose rows come together.
+#: Documents whose rows are returned together.
 DocList = Union[List[Json], Tuple[Json, ...]]
 _C = TypeVar("_C", bound="Client")
 _A = TypeVar("_A", bound="AsyncClient")
 
-#: How long a call is tried again without ``retry_for`` when the service cannot be reached, or is lost before it answers,
-#: in seconds from the first failure on: longer than a restart takes, of which ``shutdown_grace`` is the largest part.
+#: How long a call is retried by default (``retry_for``) when the service is unreachable or the connection is lost before
+#: the reply, in seconds since the first failure: longer than a restart, most of which is ``shutdown_grace``.
 RETRY_SECONDS_MAX = 30.0
 
-#: The wait before the second try, in seconds. Each further one is twice as long; each is shortened at random by up
-#: to a half, so that many clients do not come back at once.
+#: Delay before the first retry, in seconds. It doubles with each retry; a random part of up to half is subtracted, so
+#: that many clients do not reconnect at once.
 BACKOFF_SECONDS_FIRST = 0.1
 
-#: The longest wait between two tries, in seconds.
+#: Maximum delay between retries, in seconds.
 BACKOFF_SECONDS_MAX = 1.0
 
-#: How long a call may take with all its tries, in seconds.
+#: How long a call may take including retries, in seconds.
 CALL_SECONDS_MAX = 300.0
 
 
@@ -94,7 +94,7 @@ def _milliseconds(seconds: Optional[float]) -> Optional[int]:
 
 
 def _unless_stopping(reply: Json) -> Json:
-    """Fails for a reply of a service that stops: another try may meet the next one."""
+    """Raises for a reply of a service that is stopping: a retry may reach its successor."""
     error = reply.get("error")
     if isinstance(error, dict) and error.get("name") in ("shutting_down", "draining"):
         raise service_error(error)
@@ -116,7 +116,7 @@ _Next = Callable[[], Coroutine[Any, Any, Optional[str]]]
 
 
 class AsyncChunks:
-    """What a list function made: the ``response``, and the pieces of its body one by one."""
+    """The result of a list function: the ``response``, and an iterator over the pieces of its body."""
 
     def __init__(self, response: Response, next_chunk: _Next, close: Callable[[], None]):
         self.response, self._next, self.close = response, next_chunk, close
@@ -133,7 +133,7 @@ class AsyncChunks:
 
 
 class Chunks:
-    """What a list function made: the ``response``, and the pieces of its body one by one."""
+    """The result of a list function: the ``response``, and an iterator over the pieces of its body."""
 
     def __init__(self, run: _Run, response: Response, next_chunk: _Next, close: Callable[[], None]):
         self.response, self._run, self._next, self.close = response, run, next_chunk, close
@@ -165,7 +165,7 @@ class _Lent:
 
     @method
     def reset(self) -> Any:
-        """Makes the process forget functions; the first prompt to a process."""
+        """Makes the process forget its functions; must be the first prompt."""
         return self._run(self._prompt(["reset", self.config], None))
 
     @method
@@ -175,12 +175,12 @@ class _Lent:
 
     @method
     def set_timeout(self, timeout: float) -> bool:
-        """Sets the timeout of prompts that bring none, in seconds."""
+        """Sets the timeout of prompts without their own, in seconds."""
         return self._run(self._call("set_timeout", timeout_ms=_milliseconds(timeout)))
 
     @method
     def ret_proc(self, status: Literal["ok", "fail"] = "ok") -> bool:
-        """Gives the process back; with ``fail`` it is not used again. False if this client does not hold it."""
+        """Returns the process; with ``fail`` it is not used again. False if this client does not hold it."""
         return self._run(self._ret_proc(status))
 
     async def _prompt(self, command: Sequence[Any], timeout: Optional[float]) -> Any:
@@ -194,10 +194,10 @@ class _Lent:
     async def _ret_proc(self, status: str) -> bool:
         self._connection.downs.pop(self.token, None)
         try:
-            # A process that still works for a caller who gave up is not for the next one.
+            # A process still busy for a caller who gave up must not be lent again.
             return bool(await self._call("ret_proc", status="fail" if self._abandoned else status))
         except (Unavailable, ClientClosed):
-            # The service takes back what a lost connection held.
+            # The service reclaims the processes of a lost connection.
             return False
 
     async def _call(self, name: str, **arguments: Any) -> Any:
@@ -218,7 +218,7 @@ class AsyncProc(_Lent, Awaits):
 
 
 class _Core:
-    """What both clients do: call, try again, make values, reports and errors of replies."""
+    """Common to both clients: makes calls, retries them, and converts replies to values, reports and errors."""
 
     def __init__(
         self,
@@ -254,7 +254,7 @@ class _Core:
         return reply
 
     async def function(self, name: str, arguments: Json, options: Options) -> Any:
-        """Runs functions, which changes nothing: after a loss it is done again."""
+        """Runs functions. That has no side effects, so it is retried if the connection is lost."""
         arguments = _present(**arguments, **_options(**options))
         return _value(await self._reply(name, True, self.transport.call, name, arguments), "report" in arguments)
 
@@ -277,8 +277,8 @@ class _Core:
             raise service_error(details) from None
 
     async def _persist(self, attempt: Callable[[], Awaitable[_Attempt]], again: bool) -> _Attempt:
-        """Tries until there is a reply that is no worse than the next one, or the time for it is up. A call that may not
-        be made twice is tried again only if it was not sent."""
+        """Retries until a reply is final or the time is up. A call that must not
+        be made twice is retried only if it was not sent."""
         pause, until = BACKOFF_SECONDS_FIRST, None
         while True:
             lost: Optional[Unavailable] = None
@@ -303,7 +303,7 @@ class _Core:
             pause = min(2 * pause, BACKOFF_SECONDS_MAX)
 
     def _wait_after(self, reply: Json, again: bool) -> Optional[float]:
-        """How long to wait before another try after a reply, in seconds; None if there is to be none."""
+        """Delay before a retry after a reply, in seconds; None for no retry."""
         error = reply.get("error")
         if not (self._retries_errors and again and isinstance(error, dict) and error.get("retry")):
             return None
@@ -331,7 +331,7 @@ class _Core:
         return replace(outcome, value=found) if isinstance(outcome, Report) else found
 
     async def _check(self, selector: Json) -> None:
-        """Fails for a selector that is none: in a definition it is no error, but matches nothing."""
+        """Raises for an invalid selector: in a definition it is no error, but matches nothing."""
         ddoc = {"_id": "_design/selector", "language": "query", "validate_doc_update": selector}
         await self.function("validate_docs", {"db": "selector", "ddoc": ddoc, "docs": [{"newDoc": {}}]}, {})
 
@@ -367,18 +367,18 @@ def _async_next(values: Iterable[str]) -> _Next:
 
 
 class Options(TypedDict, total=False):
-    """The options of every call that runs functions, beside ``report``: whether to return a :class:`Report`."""
+    """Options of every call that runs functions, besides ``report``: whether to return a :class:`Report`."""
 
     #: How long it may take to get a process, and how long each answer may take, in seconds.
     timeout: Optional[float]
-    #: Where the process comes from.
+    #: The source of the process.
     pool: Optional[str]
     group: Optional[str]
     request_id: Optional[str]
 
 
 class MapOptions(Options, total=False):
-    """Those of :meth:`Client.map`."""
+    """Options of :meth:`Client.map`."""
 
     lang: str
     db: Optional[str]
@@ -387,7 +387,7 @@ class MapOptions(Options, total=False):
 
 
 class LeaseOptions(TypedDict, total=False):
-    """What a process is borrowed for, beside its language."""
+    """What a process is borrowed for, besides its language."""
 
     db: Optional[str]
     ddoc: Optional[Json]
@@ -406,7 +406,7 @@ def _options(
     report: bool = False,
     request_id: Optional[str] = None,
 ) -> Json:
-    """Writes :class:`Options` as the service has them."""
+    """Converts :class:`Options` to the service's names and units."""
     times = _milliseconds(timeout)
     return {"timeout_ms": times, "pool": pool, "group": group, "report": report or None, "request_id": request_id}
 
@@ -432,7 +432,7 @@ class _Calls(Generic[_ListT]):
         context: Optional[str] = None,
         **options: Unpack[Options],
     ) -> List[Any]:
-        """A result for each function, of rows ``[[key, id], value]``."""
+        """A result for each function, from rows ``[[key, id], value]``."""
         more = {"db": db, "finalize": finalize, "context": context}
         return self._function("reduce", options, funs=funs, rows=rows, lang=lang, **more)
 
@@ -448,7 +448,7 @@ class _Calls(Generic[_ListT]):
         context: Optional[str] = None,
         **options: Unpack[Options],
     ) -> List[Any]:
-        """A result for each function, of earlier results: rows with a value for each function."""
+        """A result for each function, from earlier results: rows with a value for each function."""
         more = {"db": db, "finalize": finalize, "context": context}
         return self._function("rereduce", options, funs=funs, values=values, lang=lang, **more)
 
@@ -532,12 +532,12 @@ class _Calls(Generic[_ListT]):
         req: Optional[Json] = None,
         **options: Unpack[Options],
     ) -> Tuple[Optional[Json], Response]:
-        """``[doc or None, response]``; to write the document is up to the caller."""
+        """``[doc or None, response]``; writing the document is up to the caller."""
         return self._function("update", options, db=db, ddoc=ddoc, name=name, doc=doc, req=req)
 
     @function_call
     def rewrite(self, db: str, ddoc: Json, req: Json, **options: Unpack[Options]) -> Optional[Rewritten]:
-        """What becomes of a request; None if no rule fits."""
+        """The rewritten request; None if no rule matches."""
         return self._function("rewrite", options, db=db, ddoc=ddoc, req=req)
 
     @function_call
@@ -552,16 +552,16 @@ class _Calls(Generic[_ListT]):
         req: Optional[Json] = None,
         **options: Unpack[Options],
     ) -> _ListT:
-        """An iterator over the pieces of the body, with the ``response``. Over HTTP ``rows`` are sent as they come,
-        from a thread, and the pieces come as they are made."""
+        """An iterator over the pieces of the body, with the ``response``. Over HTTP, ``rows`` are sent as they are
+        produced, from a thread, and pieces arrive as they are made."""
         arguments = {"db": db, "ddoc": ddoc, "name": name, "head": head or {}, "req": req or {}}
-        # The maker of the rows may call this client, so they are not made in its event loop.
+        # Producing the rows may call this client, so it does not run in the client's event loop.
         rows = rows if self._core.streams(options) else [*rows]
         return self._run(self._core.list(arguments, rows, options))
 
     @method
     def ps(self, pool: Optional[str] = None) -> Processes:
-        """What each process does now: ``total_rows`` and ``procs``, the longest running first."""
+        """The state of each process: ``total_rows`` and ``procs``, the longest running first."""
         return self._run(self._core.manage("GET", "/_procs", pool=pool))
 
     @method
@@ -573,20 +573,20 @@ class _Calls(Generic[_ListT]):
 
     @method
     def health(self, *, fleet: bool = False) -> Health:
-        """What is wrong with the service, and what to do about it: ``status`` and ``problems``. With ``fleet`` the worst
-        ``status`` of all daemons, and what each says: ``daemons``."""
+        """The service's problems and their remedies: ``status`` and ``problems``. With ``fleet``, the worst
+        ``status`` of all daemons, and each one's report: ``daemons``."""
         return self._run(self._core.manage("GET", "/_health", fleet="true" if fleet else None))
 
     @method
     def pools(self) -> Pools:
-        """What each pool does: ``total_rows`` and ``pools``."""
+        """The state of each pool: ``total_rows`` and ``pools``."""
         return self._run(self._core.manage("GET", "/_pools"))
 
     @method
     def tenants(
         self, *, db: Optional[str] = None, sort: Optional[str] = None, limit: Optional[int] = None
     ) -> Tenants:
-        """What databases have cost ``since`` counting began: ``total_rows`` and ``tenants``."""
+        """Costs of databases ``since`` counting began: ``total_rows`` and ``tenants``."""
         return self._run(self._core.manage("GET", "/_tenants", db=db, sort=sort, limit=limit))
 
     @method
@@ -603,7 +603,7 @@ class _Calls(Generic[_ListT]):
         limit: Optional[int] = None,
         skip: Optional[int] = None,
     ) -> Jobs:
-        """Replications: ``total_rows`` and ``jobs``. ``states`` are names with commas between; ``match`` (of the document
+        """Replications: ``total_rows`` and ``jobs``. ``states`` are comma-separated names; ``match`` (of the document
         or the job) and what follows it are patterns with ``*`` and ``?``."""
         patterns = {"match": match, "source": source, "target": target, "reason": reason, "daemon": daemon}
         query = {"states": states, "sort": sort, "limit": limit, "skip": skip, **patterns}
@@ -611,7 +611,7 @@ class _Calls(Generic[_ListT]):
 
     @method
     def call(self, name: str, /, **arguments: Any) -> Any:
-        """Any call of docs/socket.md by its own name, with its own arguments. It is not repeated after a loss."""
+        """Any call of docs/socket.md by its own name, with its own arguments. Not retried if the connection is lost."""
         return self._run(self._core.call(name, arguments))
 
 
@@ -626,7 +626,7 @@ def _lease(
     lane: Optional[str] = None,
     timeout: Optional[float] = None,
 ) -> Json:
-    """Writes the arguments of ``get_proc``."""
+    """Builds the arguments of ``get_proc``."""
     more = {"db": db, "ddoc": ddoc, "pool": pool, "group": group, "any": any, "lane": lane}
     return _present(lang=lang, timeout_ms=_milliseconds(timeout), **more)
 
@@ -637,7 +637,7 @@ def _no_report(options: Json) -> None:
 
 
 class AsyncClient(_Calls[AsyncChunks], Awaits):
-    """A client for asyncio: every call is awaited, and many may be made at the same time. Use it in one event loop."""
+    """A client for asyncio: calls are awaited and may be concurrent. Use it in one event loop."""
 
     def __init__(
         self,
@@ -653,7 +653,7 @@ class AsyncClient(_Calls[AsyncChunks], Awaits):
         self._run = lambda coroutine: coroutine
         self._core = _Core(transport, retry_for, call_seconds, self._run, AsyncChunks)
 
-    # What is no list or tuple is also an iterable.
+    # Overlaps: a list or tuple is an iterable too.
     @overload
     def map(  # type: ignore[overload-overlap]
         self, funs: Sequence[Any], docs: DocList, **options: Unpack[MapOptions]
@@ -668,8 +668,8 @@ class AsyncClient(_Calls[AsyncChunks], Awaits):
     def map(self, funs: Sequence[Any], docs: Docs, **options: Unpack[MapOptions]) -> AsyncIterator[Rows]: ...
 
     def map(self, funs: Sequence[Any], docs: Docs, **options: Any) -> Any:
-        """For each document a list for each function of ``[key, value]``: awaited for a list of documents. Of any other
-        iterable, also an asynchronous one, they are an async iterator, and come as the documents come."""
+        """For each document a list for each function of ``[key, value]``: awaited for a list of documents. For any other
+        iterable, synchronous or not, returns an async iterator that yields results as documents arrive."""
 
         def call(batch: Sequence[Json]) -> _Coroutine:
             return self._core.map(funs, batch, **options)
@@ -680,7 +680,7 @@ class AsyncClient(_Calls[AsyncChunks], Awaits):
         return async_stream(call, docs)
 
     async def get_proc(self, lang: Optional[str] = None, **options: Unpack[LeaseOptions]) -> AsyncProc:
-        """Borrows a process, to be given back with :meth:`AsyncProc.ret_proc`. Its first prompt is ``reset``."""
+        """Borrows a process, to be returned with :meth:`AsyncProc.ret_proc`. Its first prompt is ``reset``."""
         return await self._core.get_proc(_lease(lang, **options), AsyncProc)
 
     @contextlib.asynccontextmanager
@@ -708,10 +708,10 @@ class AsyncClient(_Calls[AsyncChunks], Awaits):
 
 
 class Client(_Calls[Chunks], Waits):
-    """A client whose calls wait. Threads may share it: their calls travel on one connection at the same time.
+    """A client with blocking calls. Threads may share it: their concurrent calls use one connection.
 
-    It has an event loop in a thread of its own. In a child of a fork it makes both, and its connections, anew; what was
-    borrowed before stays with the parent.
+    It runs an event loop in its own thread. After a fork, the child recreates both and its connections; processes
+    borrowed before stay with the parent.
     """
 
     def __init__(
@@ -783,8 +783,8 @@ class Client(_Calls[Chunks], Waits):
     def map(self, funs: Sequence[Any], docs: Iterable[Json], **options: Unpack[MapOptions]) -> Iterator[Rows]: ...
 
     def map(self, funs: Sequence[Any], docs: Iterable[Json], **options: Any) -> Any:
-        """For each document a list for each function of ``[key, value]``: a list of them for a list of documents. Of any
-        other iterable they are an iterator, and come as the documents come."""
+        """For each document a list for each function of ``[key, value]``: a list of them for a list of documents. For any
+        other iterable, returns an iterator that yields results as documents arrive."""
 
         def call(batch: Sequence[Json]) -> _Coroutine:
             return self._core.map(funs, batch, **options)
@@ -795,7 +795,7 @@ class Client(_Calls[Chunks], Waits):
         return stream(lambda batch: self._hand(call(batch)), self._result, docs)
 
     def get_proc(self, lang: Optional[str] = None, **options: Unpack[LeaseOptions]) -> Proc:
-        """Borrows a process, to be given back with :meth:`Proc.ret_proc`. Its first prompt is ``reset``."""
+        """Borrows a process, to be returned with :meth:`Proc.ret_proc`. Its first prompt is ``reset``."""
         return self._run(self._core.get_proc(_lease(lang, **options), Proc))
 
     @contextlib.contextmanager
@@ -814,7 +814,7 @@ class Client(_Calls[Chunks], Waits):
                 return
             self._closed = True
             _CLIENTS.discard(self)
-        # One that was never used has nothing to end, and a program that ends can start no thread.
+        # An unused client has nothing to close, and an exiting program cannot start a thread.
         if self._thread.ident is not None:
             asyncio.run_coroutine_threadsafe(self._end(), self._loop).result()
             self._loop.call_soon_threadsafe(self._loop.stop)
@@ -822,7 +822,7 @@ class Client(_Calls[Chunks], Waits):
         self._loop.close()
 
     async def _end(self) -> None:
-        """Closes the connections. Calls that still wait fail."""
+        """Closes the connections. Pending calls fail."""
         rest = asyncio.all_tasks() - {asyncio.current_task()}
         for task in rest:
             task.cancel()

@@ -1,4 +1,4 @@
-"""Why a call has no value: a class for each thing that a program may want to do about it."""
+"""Why a call failed: a class for each reaction that a program may need."""
 
 import ssl
 from typing import TYPE_CHECKING, Any, Dict, List, Optional
@@ -10,14 +10,14 @@ class SetteeError(Exception):
     """Any failure of a call.
 
     name:    what it is, for programs, for example ``compilation_error``
-    reason:  why: a text, or whatever JSON the function threw
+    reason:  why: a string, or the JSON value that the function threw
     fault:   who caused it: ``client``, ``function``, ``query_server``, ``host`` or ``settee``
     retry:   whether the same call may succeed later
-    shifted: whether the query server printed more lines than it was asked for, so that earlier answers of the process may
-             be those of other prompts
+    shifted: whether the query server printed more lines than requested, so that earlier answers of the process may
+             belong to other prompts
     report:  the :class:`settee.Report` of a call with ``report=True``
-    details: the error as it came. ``phase``, ``db``, ``ddoc``, ``function``, ``doc``, ``exit``, ``status``, ``stderr``,
-             ``limit_ms``, ``retry_after_ms`` and some more are also attributes, None where they did not come
+    details: the error as received. ``phase``, ``db``, ``ddoc``, ``function``, ``doc``, ``exit``, ``status``, ``stderr``,
+             ``limit_ms``, ``retry_after_ms`` and some more are also attributes, None if absent
     """
 
     report: Optional["Report[None]"] = None
@@ -56,11 +56,11 @@ class SetteeError(Exception):
 
 
 class Unavailable(SetteeError):
-    """No connection could be made, or it ended before the reply, or the service stops."""
+    """No connection could be made, or it ended before the reply, or the service is stopping."""
 
     @classmethod
     def because(cls, reason: str, sent: bool = True, cause: Optional[Exception] = None) -> "Unavailable":
-        """``sent``: the service may have got the call. A certificate that cannot be verified does not pass by itself."""
+        """``sent``: the service may have received the call. An unverifiable certificate is not worth a retry."""
         retry = not isinstance(cause, ssl.SSLCertVerificationError)
         return cls({"name": "unavailable", "reason": reason, "fault": "host", "retry": retry, "sent": sent})
 
@@ -73,7 +73,7 @@ class ClientClosed(SetteeError):
 
 
 class ProtocolError(SetteeError):
-    """What came is not the protocol: another program listens there, or another version."""
+    """The peer does not speak the protocol: another program listens there, or another version."""
 
     @classmethod
     def because(cls, reason: str) -> "ProtocolError":
@@ -81,7 +81,7 @@ class ProtocolError(SetteeError):
 
 
 class ServiceError(SetteeError):
-    """The service, or a function that it ran, said no. What has no class of its own below is a plain one."""
+    """The service, or a function that it ran, reported an error. One without a class below is a plain ServiceError."""
 
 
 class BadRequest(ServiceError):

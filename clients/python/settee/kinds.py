@@ -8,11 +8,11 @@ from .results import Report
 
 
 class Waits:
-    """Whose methods return their values."""
+    """A client whose methods return their values."""
 
 
 class Awaits:
-    """Whose methods are awaited."""
+    """A client whose methods are awaited."""
 
 
 if TYPE_CHECKING:

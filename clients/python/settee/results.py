@@ -1,4 +1,4 @@
-"""What calls return: objects of JSON by their members, and the report of a call."""
+"""Results of calls: JSON objects by their members, and the report of a call."""
 
 from dataclasses import dataclass, field, fields
 from typing import Any, Dict, Generic, List, Literal, Optional, TypedDict, TypeVar, Union
@@ -7,7 +7,7 @@ _T = TypeVar("_T")
 
 
 class Response(TypedDict, total=False):
-    """What a function answers a request with."""
+    """A function's response to a request."""
 
     code: int
     headers: Dict[str, str]
@@ -17,7 +17,7 @@ class Response(TypedDict, total=False):
 
 
 class Rewritten(TypedDict, total=False):
-    """What becomes of a request."""
+    """A rewritten request."""
 
     method: str
     path: str
@@ -28,7 +28,7 @@ class Rewritten(TypedDict, total=False):
 
 
 class Refusal(TypedDict, total=False):
-    """What a validate function threw: one of both."""
+    """The refusal that a validate function threw: exactly one member."""
 
     forbidden: Any
     unauthorized: Any
@@ -50,7 +50,7 @@ class _Error(TypedDict):
 
 
 class FunctionError(_Error, total=False):
-    """What went wrong in a function, as far as known."""
+    """An error in a function, as far as known."""
 
     #: Its path in the design document, or its place in ``funs``.
     function: Union[str, int]
@@ -65,7 +65,7 @@ class FunctionError(_Error, total=False):
 
 
 class Process(TypedDict):
-    """What a process does now."""
+    """The state of a process."""
 
     name: str
     pool: str
@@ -99,7 +99,7 @@ class Killed(TypedDict):
 
 
 class Problem(TypedDict):
-    """What is wrong, and what to do about it."""
+    """A problem and its remedy."""
 
     kind: str
     severity: Literal["warning", "critical"]
@@ -116,7 +116,7 @@ class _Health(TypedDict):
 
 
 class Health(_Health, total=False):
-    """What is wrong with a daemon, the worst first; of a fleet, ``daemons``, the one that was asked first."""
+    """A daemon's problems, the worst first; for a fleet, ``daemons``, the queried one first."""
 
     daemon: str
     problems: List[Problem]
@@ -124,7 +124,7 @@ class Health(_Health, total=False):
 
 
 class Pool(TypedDict):
-    """What a pool does."""
+    """The state of a pool."""
 
     name: str
     language: str
@@ -155,7 +155,7 @@ class Pools(TypedDict):
 
 
 class Tenant(TypedDict):
-    """What a database has cost; ``db`` is None for functions of no database."""
+    """The cost of a database; ``db`` is None for functions without a database."""
 
     db: Optional[str]
     calls: int
@@ -175,7 +175,7 @@ class Tenants(TypedDict):
 
 
 class Job(TypedDict, total=False):
-    """What a replication does. Of a document without a job some members are missing."""
+    """The state of a replication. For a document without a job some members are absent."""
 
     id: Optional[str]
     database: Optional[str]
@@ -204,7 +204,7 @@ class Jobs(TypedDict):
 
 
 class Down(TypedDict):
-    """Why the service took a process away."""
+    """Why the service revoked a process."""
 
     down: str
     name: str
@@ -213,7 +213,7 @@ class Down(TypedDict):
 
 @dataclass(frozen=True)
 class Report(Generic[_T]):
-    """What the service tells of a call with ``report=True``: its ``value``, and what happened on the way."""
+    """The service's report on a call with ``report=True``: its ``value``, and what happened during the call."""
 
     value: _T
     request_id: Optional[str] = None

@@ -1,4 +1,4 @@
-"""Documents that are mapped as they come: in calls of bounded size, a bounded number at a time, rows in order."""
+"""Documents mapped as they arrive: in calls of bounded size, a bounded number at a time, rows in order."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Tuple, Union
 
 from .wire import Json, encode
 
-#: The most documents of one call.
+#: Maximum documents of one call.
 BATCH_DOCS_MAX = 100
 
 #: The size at which no further document is taken into a call, in bytes.
@@ -21,10 +21,10 @@ BATCH_BYTES_MAX = 1 << 20
 #: How long a call waits for its next document, in seconds from the first on.
 BATCH_SECONDS_MAX = 0.05
 
-#: The most calls at a time.
+#: Maximum concurrent calls.
 BATCHES_MAX = 2
 
-#: The most documents that were taken and whose rows were not given yet: of ``BATCHES_MAX`` calls, and of the next one.
+#: Maximum documents taken whose rows are not yet yielded: those of ``BATCHES_MAX`` calls, and of the next one.
 STREAM_DOCS_MAX = 300
 
 #: For each function the rows of one document, each a key and a value.
@@ -48,7 +48,7 @@ class _Batch:
 
 
 def _batches(docs: Iterable[Json]) -> Iterator[Tuple[List[Json], bool]]:
-    """Yields the documents of each call, and whether they came slowly. A failure of ``docs`` comes after the last."""
+    """Yields the documents of each call, and whether they arrived slowly. A failure of ``docs`` is raised last."""
     batch, until = _Batch(), 0.0
     try:
         for doc in docs:
@@ -127,7 +127,7 @@ class _Calls:
         self._calls: Deque[asyncio.Future[List[Rows]]] = deque()
         self._timer: Optional[asyncio.TimerHandle] = None
         self._is_due, self._is_over = False, False
-        #: Set when there is another call, or will be none.
+        #: Set when there is another call, or the last one has begun.
         self._begun = asyncio.Event()
         #: Set when the next batch has room.
         self._room = asyncio.Event()
@@ -155,7 +155,7 @@ class _Calls:
             await self._room.wait()
 
     def _send(self, is_due: bool = False) -> None:
-        """Begins the next call if it is full or due, and there may be another one."""
+        """Begins the next call if it is full or due and fewer than ``BATCHES_MAX`` are in flight."""
         self._is_due = self._is_due or is_due
         batch = self._batch
         if not batch.docs or not (self._is_due or batch.is_full()) or len(self._calls) >= BATCHES_MAX:
@@ -177,7 +177,7 @@ class _Calls:
         return await self._calls[0]
 
     def given(self) -> None:
-        """The rows of a call were given."""
+        """Called when the rows of a call were yielded."""
         self._calls.popleft()
         self._send()
 

@@ -12,25 +12,25 @@ from .errors import ClientClosed, ProtocolError, SetteeError, Unavailable, mista
 #: The longest reply that is read, in bytes.
 REPLY_BYTES_MAX = 256 << 20
 
-#: The longest line that every service takes, in bytes. Before a longer one, the service is asked for its bound.
+#: The longest line that every service accepts, in bytes. Before a longer one, the service's limit is requested.
 LINE_BYTES_SURE = 1024
 
-#: The bound of a service that cannot tell it, in bytes: the default of its configuration.
+#: The limit of a service too old to report it, in bytes: the default of its configuration.
 LINE_BYTES_DEFAULT = 64 << 20
 
-#: The size from which a design document is sent once, and then named by the digest of its text, in bytes.
+#: Minimum size of design documents that are sent once and then named by the digest of their text, in bytes.
 DDOC_BYTES_MIN = 1024
 
-#: The most design documents that are remembered as sent; then all are sent again.
+#: Maximum design documents remembered as sent; then all are forgotten, and sent again.
 SENT_DDOCS_MAX = 1024
 
 #: How long a connection may take, its login included, in seconds.
 CONNECT_SECONDS_MAX = 10.0
 
-#: The most calls of a connection that are in flight; later ones wait here, and not for a process.
+#: Maximum calls in flight on a connection; further calls wait here instead of for a process.
 CALLS_MAX = 512
 
-#: Calls that never wait: they are about what this connection holds, which others may wait for.
+#: Calls that never wait: they concern the processes that this connection holds, and others may wait for those.
 _AT_ONCE = ("auth", "prompt", "ret_proc", "set_timeout", "cancel")
 
 Login = Optional[Tuple[str, str]]
@@ -38,7 +38,7 @@ Json = Dict[str, Any]
 
 
 def encode(value: Any) -> bytes:
-    """Writes one line. What JSON cannot say is the caller's mistake: a TypeError that names the member."""
+    """Serializes one line. A member that JSON cannot represent is a TypeError that names it."""
     try:
         return json.dumps(value, separators=(",", ":"), allow_nan=False).encode() + b"\n"
     except (TypeError, ValueError) as error:
@@ -47,7 +47,7 @@ def encode(value: Any) -> bytes:
 
 
 def _member_at_fault(value: Any, path: str = "", above: Tuple[int, ...] = ()) -> Optional[str]:
-    """The path of the first member that JSON cannot say, or that contains itself."""
+    """The path of the first member that JSON cannot represent, or that contains itself."""
     if id(value) in above:
         return path
     if isinstance(value, dict):
@@ -65,14 +65,14 @@ def _member_at_fault(value: Any, path: str = "", above: Tuple[int, ...] = ()) ->
 
 
 def check_length(length: int, limit: int, key: str) -> None:
-    """Fails for a call that the service would not take."""
+    """Raises for a call that the service would refuse as too long."""
     if length > limit:
         bound = f"the {limit} bytes that the service takes ([server] {key})"
         raise mistake(f"the call has {length} bytes, more than {bound}: send less at a time, or raise the bound")
 
 
 def decode(text: bytes) -> Json:
-    """Reads one object that the service wrote."""
+    """Parses an object sent by the service."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -83,7 +83,7 @@ def decode(text: bytes) -> Json:
 
 
 class SentDdocs:
-    """The design documents that a service was sent: later calls name them by the digests of their texts."""
+    """The design documents already sent to a service: later calls name them by the digests of their texts."""
 
     def __init__(self) -> None:
         self._sent: Set[Tuple[str, str]] = set()
@@ -94,9 +94,9 @@ class SentDdocs:
         takes_digests: Callable[[], Awaitable[bool]],
         send: Callable[[Json], Awaitable[Json]],
     ) -> Json:
-        """Makes a call by ``send``, without the text where that was sent before and the service takes digests."""
+        """Makes a call by ``send``; the digest replaces a text that was sent before, if the service accepts digests."""
         ddoc = arguments.get("ddoc")
-        # Encoded in its place, so that an error names the member in full.
+        # Encoded as the member ``ddoc``, so that an error has the full path.
         text = encode({"ddoc": ddoc})[8:-2]
         if not isinstance(ddoc, dict) or len(text) < DDOC_BYTES_MIN:
             return await send(arguments)
@@ -117,7 +117,7 @@ class Connection:
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter):
         self.lost: Optional[SetteeError] = None
-        #: Token of a held process -> who is notified when the service revokes the process.
+        #: Token of a held process -> what to call when the service revokes the process.
         self.downs: Dict[str, Callable[[Json], None]] = {}
         self._reader, self._writer = reader, writer
         self._ids = itertools.count(1)
@@ -130,8 +130,8 @@ class Connection:
         self._reading = asyncio.ensure_future(self._read())
 
     async def call(self, name: str, arguments: Json, cancels: bool = False) -> Json:
-        """Sends a request and returns its reply, whatever it says. ``cancels``: if its caller gives up, the service is
-        notified, and ends the functions that the call runs."""
+        """Sends a request and returns its reply, even if that is an error. ``cancels``: if its caller gives up, the
+        service is notified and ends the call's functions."""
         if name in _AT_ONCE:
             return await self._call(name, arguments, cancels)
         async with self._turns:
@@ -146,7 +146,7 @@ class Connection:
         number = next(self._ids)
         line = encode({**arguments, "id": number, "call": name})
         if self._limits or len(line) > LINE_BYTES_SURE:
-            # Lines that come while the bound is asked for wait behind, so that prompts keep their order.
+            # Lines sent while the limit is being requested wait too, so that prompts keep their order.
             check_length(len(line) - 1, (await self._ask_limits_once())[0], "line_max")
         return await self._send(number, line, cancels)
 
@@ -155,7 +155,7 @@ class Connection:
         return asyncio.shield(self._limits)
 
     async def _ask_limits(self) -> Tuple[int, bool]:
-        """The longest line, and whether the service takes digests of design documents."""
+        """The longest line that the service accepts, and whether it accepts digests of design documents."""
         number = next(self._ids)
         try:
             reply = await self._send(number, encode({"id": number, "call": "limits"}), False)
@@ -237,8 +237,8 @@ def _is_over(connecting: "asyncio.Future[Connection]") -> bool:
 
 
 class SocketTransport:
-    """Calls over one connection, which is made when the first needs it and again when it was lost. Orders go over
-    ``http``, the transport of the socket beside this one."""
+    """Calls over one connection, opened for the first call and reopened after it was lost. Orders go over
+    ``http``, the transport of the HTTP socket beside this one."""
 
     #: A list comes in one reply.
     streams = False
@@ -262,7 +262,7 @@ class SocketTransport:
         connecting = self._connecting
         if connecting is None or (connecting.done() and _is_over(connecting)):
             connecting = self._connecting = asyncio.ensure_future(self._connect())
-        # One caller who gives up does not take it away from the others.
+        # A caller who gives up does not cancel the connection for the others.
         return await asyncio.shield(connecting)
 
     async def _connect(self) -> Connection:

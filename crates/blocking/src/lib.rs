@@ -14,7 +14,7 @@ use tokio::sync::{Semaphore, SemaphorePermit, oneshot};
 /// on its own.
 ///
 /// # Errors
-/// The system has no room for another thread, possibly temporarily; or the work panicked.
+/// The system cannot create another thread, possibly temporarily; or the work panicked.
 pub fn run<T, W>(name: &str, work: W) -> impl Future<Output = io::Result<T>> + use<T, W>
 where
     T: Send + 'static,
@@ -44,7 +44,7 @@ where
     }
 }
 
-/// How many pieces of work of a kind have a thread at a time; more wait for their turn.
+/// Limits how many pieces of work of a kind have a thread at a time; more wait for their turn.
 #[derive(Debug)]
 pub struct Turns(Semaphore);
 
@@ -55,7 +55,7 @@ pub struct Turn {
 }
 
 impl Turns {
-    /// Allows that many at a time.
+    /// Allows this many at a time.
     pub const fn new(at_a_time: usize) -> Self {
         Self(Semaphore::const_new(at_a_time))
     }

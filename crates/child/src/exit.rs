@@ -1,4 +1,4 @@
-//! How a child ended, as a status and in words.
+//! How a child ended, as a status and as text.
 
 use std::fmt;
 use std::os::unix::process::ExitStatusExt;
@@ -7,7 +7,7 @@ use std::process::ExitStatus;
 /// A shell adds this to the number of a signal.
 const SIGNAL_STATUS: i32 = 128;
 
-/// The greatest number of a signal.
+/// The largest signal number.
 const SIGNAL_MAX: i32 = 64;
 
 pub(super) fn signal_text(signal: i32) -> String {

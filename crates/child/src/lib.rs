@@ -5,8 +5,8 @@
 //!           [`cell`], so cell and start are one crate: separate ones would depend on each other. Independent of
 //!           query servers, their protocol, pools and configuration.
 //! PROMISES  A child leads its own process group, and a session unless it is in a cell. Its holder reaps it after
-//!           killing its group; dropping it kills and reaps it. Signals go only to unreaped processes, so never to a
-//!           stranger with a reused PID. When this program is killed, the system kills every child.
+//!           killing its group; dropping it kills and reaps it. Signals go only to unreaped processes, so never to an
+//!           unrelated process with a reused PID. When this program is killed, the system kills every child.
 //! SOURCE    couch_os_process and its killer process; defect D14 (`kill -9 PID` after the fact, the
 //!           direct child only) is not ported.
 //! LIMITS    Without a cell, a grandchild that starts its own session escapes the group, and when this program is
@@ -62,7 +62,7 @@ pub struct CommandSpec {
     pub arguments: Vec<OsString>,
     /// Its environment; without a cell it is added to the inherited one.
     pub environment: Vec<(String, String)>,
-    /// What the system allows it.
+    /// Its sandbox.
     pub cell: Cell,
 }
 
@@ -77,10 +77,10 @@ pub enum SpawnError {
     NotExecutable {
         /// The program.
         program: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
-    /// The system has no room for another process.
+    /// The system cannot create another process.
     #[error("the system refused to start a process: {0}")]
     Refused(#[from] io::Error),
     /// The spawning thread is gone: the service is ending.
@@ -102,7 +102,7 @@ struct SpawnRequest {
 
 /// Starts children from a dedicated thread.
 ///
-/// A start blocks the thread for 0.1 to 0.4 ms, and longer if the program lies on a slow disk. The thread lives as
+/// A start blocks the thread for 0.1 to 0.4 ms, and longer if the program is on a slow disk. The thread lives as
 /// long as the last clone of its spawner, because a child's parent-death signal is tied to the thread that started
 /// it.
 #[derive(Clone, Debug)]
@@ -114,7 +114,7 @@ impl Spawner {
     /// Starts the thread.
     ///
     /// # Errors
-    /// The system has no room for another thread.
+    /// The system cannot create another thread.
     pub fn start() -> io::Result<Self> {
         let (requests, inbox) = mpsc::channel::<SpawnRequest>();
         std::thread::Builder::new()
@@ -241,7 +241,7 @@ impl Child {
     /// Returns the channel for suspending its cell; `None` without a launcher, or if the reports were taken.
     ///
     /// # Errors
-    /// The system has no room for another descriptor.
+    /// The system cannot create another descriptor.
     pub fn orders(&self) -> io::Result<Option<Orders>> {
         self.report.as_ref().map(Orders::by).transpose()
     }

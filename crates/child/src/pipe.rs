@@ -21,11 +21,11 @@ use crate::watch;
 const READ_BYTES: usize = 64 * 1024;
 
 thread_local! {
-    /// One buffer for all reads of a thread, so an idle process needs no read buffer.
+    /// A shared buffer for all reads of a thread, so that an idle process needs none.
     static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Reads a chunk through the thread's one buffer; an empty one is the end.
+/// Reads a chunk through the thread's buffer; an empty one is the end.
 ///
 /// # Errors
 /// Those of `read`.
@@ -46,7 +46,7 @@ impl PipeReader {
     /// Watches a non-blocking descriptor.
     ///
     /// # Errors
-    /// The event loop has no room for it.
+    /// The event loop cannot register it.
     pub fn new(pipe: OwnedFd) -> io::Result<Rc<Self>> {
         let pipe = watch(File::from(pipe), Interest::READABLE)?;
         Ok(Rc::new(Self { pipe }))
@@ -68,7 +68,7 @@ impl PipeReader {
             let mut guard = ready!(self.pipe.poll_read_ready(cx))?;
             if let Ok(result) = guard.try_io(|_| self.read()) {
                 if result.as_ref().is_ok_and(|chunk| chunk.len() < READ_BYTES) {
-                    // A short read has emptied the pipe. Saves a system call that would find nothing.
+                    // A short read has emptied the pipe. This saves a system call without a result.
                     guard.clear_ready();
                 }
                 return Poll::Ready(result);
@@ -135,10 +135,11 @@ impl Stream for Chunks {
 /// Maximum pieces of one write.
 const PIECES_MAX: usize = 64;
 
-/// Pieces that an idle pipe keeps room for.
+/// Pieces that an idle pipe keeps capacity for.
 const PIECES_KEPT: usize = 8;
 
-/// The writing end: writes what fits into the pipe immediately, and the rest when there is room. Copies nothing.
+/// The writing end: writes as much as fits into the pipe immediately, and the rest once it is writable. Copies
+/// nothing.
 pub struct PipeWriter(Rc<Writer>);
 
 struct Writer {
@@ -152,7 +153,7 @@ impl PipeWriter {
     /// Watches a non-blocking descriptor.
     ///
     /// # Errors
-    /// The event loop has no room for it.
+    /// The event loop cannot register it.
     pub fn new(pipe: OwnedFd) -> io::Result<Self> {
         let pipe = watch(File::from(pipe), Interest::WRITABLE | Interest::ERROR)?;
         Ok(Self(Rc::new(Writer {
@@ -172,7 +173,7 @@ impl PipeWriter {
         }
     }
 
-    /// Returns how many bytes are waiting for room in the pipe.
+    /// Returns the number of bytes that do not fit into the pipe yet.
     pub fn unsent_bytes(&self) -> usize {
         self.0.unsent_bytes.get()
     }
@@ -194,7 +195,7 @@ impl PipeWriter {
         self.send_rest();
     }
 
-    /// Queues bytes as they are, line feed or not.
+    /// Queues bytes unchanged, with or without a line feed.
     pub(crate) fn queue_bytes(&self, bytes: Bytes) {
         self.0.add(bytes);
         self.send_rest();
@@ -221,7 +222,7 @@ impl Writer {
         }
     }
 
-    /// Writes what fits into the pipe now.
+    /// Writes as much as fits into the pipe now.
     fn write(&self) -> io::Result<()> {
         let mut unsent = self.unsent.borrow_mut();
         let mut pieces = [IoSlice::new(&[]); PIECES_MAX];

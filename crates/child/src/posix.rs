@@ -84,7 +84,7 @@ impl Drop for Unreaped {
         self.signal_group(Signal::KILL);
         let pid = self.pid;
         // A kill takes effect within a millisecond unless the child hangs in the kernel, which must not block us
-        // here. Without room for a thread it stays a zombie until the service ends.
+        // here. Without a thread it stays a zombie until the service ends.
         let reaper = std::thread::Builder::new().name("reaper".into());
         drop(reaper.spawn(move || wait(pid, WaitOptions::empty())));
     }
@@ -235,7 +235,7 @@ fn must_be_executable(program: &Path) -> io::Result<()> {
     Ok(access(program, Access::EXEC_OK)?)
 }
 
-/// Opens a handle that notifies of the child's end; `None` if the system has none.
+/// Opens a handle that signals the child's exit; `None` if the system has none.
 pub(super) fn open_pidfd(child: &Unreaped) -> Option<OwnedFd> {
     pidfd_open(child.pid, PidfdFlags::empty()).ok()
 }
@@ -243,7 +243,7 @@ pub(super) fn open_pidfd(child: &Unreaped) -> Option<OwnedFd> {
 /// Registers a descriptor of a child with the event loop.
 ///
 /// # Errors
-/// The event loop has no room for it.
+/// The event loop cannot register it.
 pub fn watch<T: Owner>(owner: T, interest: Interest) -> io::Result<AsyncFd<T>> {
     // SAFETY: an `Owner` keeps the same descriptor open during its lifetime, and the `AsyncFd` does not release it
     // before the registration ends.

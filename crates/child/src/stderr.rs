@@ -32,7 +32,7 @@ impl StderrLog {
         }
     }
 
-    /// Adds what was read.
+    /// Adds bytes read.
     pub fn add(&mut self, chunk: &Bytes) {
         // In pieces, so that an overlong line is cut and the next one still found.
         for piece in chunk.chunks(LINE_BYTES_MAX / 2) {

@@ -24,7 +24,7 @@ use crate::{Child, CommandSpec, Exit, SpawnError, Spawner};
 /// How long to wait for the rest of standard error after the child's end: a descendant may hold the pipe.
 const LAST_WORDS_WAIT: Duration = Duration::from_millis(200);
 
-/// How long to wait for the end of a child that has closed its output.
+/// How long to wait for the exit of a child that has closed its output.
 const END_WAIT: Duration = Duration::from_secs(1);
 
 /// Lines of standard error quoted in an exit report.
@@ -118,7 +118,7 @@ impl UnpooledChild {
         }
     }
 
-    /// Closes the input and waits for the child's end; its group is killed.
+    /// Closes the input and waits for the child's exit; its group is killed.
     pub async fn end(&mut self) -> Exit {
         self.close();
         let exit = self.child.reap().await;
@@ -127,7 +127,7 @@ impl UnpooledChild {
         exit
     }
 
-    /// Reports how a child ended that has closed its output.
+    /// Reports the exit of a child that has closed its output.
     pub async fn exit_report(&mut self) -> ChildEnd {
         let exit = tokio::time::timeout(END_WAIT, self.end()).await;
         // Refused calls do not matter here.

@@ -60,8 +60,8 @@ pub fn cpu_time_beside(launcher: u32, command: u32) -> Duration {
     Duration::from_millis(ticks.sum::<u64>() * MILLISECONDS_A_TICK)
 }
 
-/// A cell's activity so far. If two in a row are equal and stopped, nothing has run in between, and nothing is left
-/// that could resume another process.
+/// A cell's activity so far. If two in a row are equal and stopped, nothing has run in between, and no process
+/// remains that could resume another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Activity {
     /// The processor time of all processes, including ended ones.

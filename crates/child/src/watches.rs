@@ -1,7 +1,7 @@
 //! `epoll` watches; the kernel limits their number for each user.
 //!
 //! SUMMARY   [`named`] and [`named_in`] report exhausted watches, where the system's own message reports a full
-//!           device; [`require`] checks that some are left.
+//!           device; [`require`] checks that some remain.
 //! CALLED    Where event loops are created, or something is registered with one.
 
 use std::error::Error;
@@ -12,10 +12,10 @@ use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::io::Errno;
 use rustix::process::{Uid, getuid};
 
-/// Minimum left for event loops with clients and children.
+/// Minimum reserved for event loops with clients and children.
 pub const WATCHES_MIN: usize = 64;
 
-/// What an operator can do when they are exhausted.
+/// The remedy when they are exhausted.
 const REMEDY: &str = "end programs of this user that hold some, or raise that limit";
 
 #[derive(Debug, thiserror::Error)]
@@ -52,7 +52,7 @@ pub fn remedy(error: &io::Error) -> Option<&'static str> {
     error.get_ref()?.is::<UsedUp>().then_some(REMEDY)
 }
 
-/// Checks that this many watches are left, without taking them. Succeeds if there are no descriptors for the check.
+/// Checks that this many watches remain, without taking them. Succeeds if there are no descriptors for the check.
 ///
 /// # Errors
 /// They are exhausted.

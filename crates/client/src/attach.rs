@@ -96,7 +96,7 @@ pub struct AttachEnd {
 pub struct AttachedPipes(BufReader<BlockingStream>);
 
 /// Passes two pipes to the service: it reads lines from `input` and writes answers to `output`, with processes that
-/// may change between two lines. Starts no runtime. `resume` comes from the pipes' previous service
+/// may change between two lines. Starts no runtime. `resume` is from the pipes' previous service
 /// ([`AttachEnd::resume`]).
 ///
 /// The descriptors are made non-blocking. The conversation ends with the returned value.

@@ -70,7 +70,7 @@ impl From<ClientError> for Reply {
 struct Calls {
     waiting: HashMap<u64, oneshot::Sender<Reply>>,
     closed: bool,
-    /// Why it closed, until one caller was notified.
+    /// Why it closed, until one caller is notified.
     reason: Option<ClientError>,
 }
 
@@ -208,7 +208,7 @@ async fn read_replies(reader: &mut OwnedReadHalf, shared: &Shared) -> ClientErro
     }
 }
 
-/// A connection cut by the peer counts as closed, whatever the system's error.
+/// A connection cut by the peer counts as closed, regardless of the system's error.
 fn broken(error: std::io::Error) -> ClientError {
     match error.kind() {
         std::io::ErrorKind::BrokenPipe | std::io::ErrorKind::ConnectionReset => ClientError::Closed,

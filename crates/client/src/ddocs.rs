@@ -1,7 +1,7 @@
 //! Design documents sent on a connection: later calls send the digest instead of the text.
 //!
 //! SOURCE    Redis' clients, with EVALSHA.
-//! LIMITS    Remembers at most [`SENT_MAX`]; then texts are sent again.
+//! LIMITS    Remembers at most [`SENT_MAX`]; then all are forgotten, and sent again.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, PoisonError};
@@ -14,7 +14,7 @@ use tokio::sync::OnceCell;
 
 use super::{Client, ClientError, DdocIn};
 
-/// Minimum length of a design document to be replaced by its digest, in bytes.
+/// Minimum length of a design document that is replaced by its digest, in bytes.
 const DDOC_BYTES_MIN: usize = 1024;
 
 /// Maximum design documents remembered as sent.

@@ -41,11 +41,11 @@ pub struct ServiceError {
     /// Its name, CouchDB's if it has one, for example `unknown_query_language`; `error` over HTTP.
     #[serde(alias = "error")]
     pub name: String,
-    /// The reason: a text, or any JSON thrown by the function.
+    /// The reason: a string, or any JSON thrown by the function.
     pub reason: Value,
     /// The step that failed: `queue`, `open`, `teach`, `reset`, `prompt` or `exit`.
     pub phase: String,
-    /// Who is at fault: `client`, `query_server`, `host` or `settee`.
+    /// The party at fault: `client`, `query_server`, `host` or `settee`.
     pub fault: String,
     /// Whether a later retry of the call may succeed.
     pub retry: bool,

@@ -181,8 +181,8 @@ impl Client {
         self.for_ddoc("ddoc_prompt", ddoc, &more.into()).await
     }
 
-    /// Runs `validate_doc_update` on documents (`validate_docs`): returns `true`, or what it threw, for each. `edits`
-    /// is an array of objects with `newDoc` and optionally `oldDoc`.
+    /// Runs `validate_doc_update` on documents (`validate_docs`): returns, for each, `true` or the thrown value.
+    /// `edits` is an array of objects with `newDoc` and optionally `oldDoc`.
     ///
     /// # Errors
     /// See [`ClientError`].

@@ -14,7 +14,7 @@ pub struct Health {
     pub version: String,
     /// Its problems, worst first.
     pub problems: Vec<Problem>,
-    /// Number of less severe problems of another daemon that were left out; that daemon lists them.
+    /// Number of less severe problems of another daemon that were omitted; that daemon lists them.
     #[serde(default, skip_serializing_if = "is_none")]
     pub omitted: u64,
     /// The age of another daemon's report, in seconds.
@@ -32,7 +32,7 @@ const fn is_none(count: &u64) -> bool {
 pub struct FleetHealth {
     /// `ok`, `warning` or `critical`: that of the worst problem of all.
     pub status: String,
-    /// Each daemon's own report, starting with the daemon that was asked. Without a report so far the status is
+    /// Each daemon's own report, starting with the queried daemon. Without a report so far the status is
     /// `unknown`.
     pub daemons: Vec<Health>,
 }
@@ -52,9 +52,9 @@ pub struct Problem {
     pub since: String,
     /// Its duration in seconds.
     pub lasted_s: u64,
-    /// Why, in words.
+    /// The cause, in words.
     pub cause: String,
-    /// What to do: a command, a key, a page.
+    /// The remedy: a command, a key, a page.
     pub remedy: String,
 }
 

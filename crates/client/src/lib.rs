@@ -4,8 +4,8 @@
 //!           [`attach`] turns a connection into the plain input and output of one process. [`Operator`] manages the
 //!           daemon.
 //! PROMISES  Calls may be concurrent: requests are pipelined on one connection, and replies matched by id. Every call
-//!           ends, with its answer or an error that says whose fault it is and whether a retry may help. Dropping the
-//!           client closes the connection, and the service takes back what it held.
+//!           ends, with its answer or an error that states whose fault it is and whether a retry may help. Dropping
+//!           the client closes the connection, and the service reclaims its processes.
 //! LIMITS    Unix sockets only. At most [`REQUESTS_QUEUED_MAX`] requests wait to be sent; a reply has at most
 //!           [`REPLY_BYTES_MAX`] bytes.
 //!
@@ -245,7 +245,7 @@ impl Client {
             .map(drop)
     }
 
-    /// Borrows a process from a pool or a group (`get_proc`), whatever its language.
+    /// Borrows a process of any language from a pool or a group (`get_proc`).
     ///
     /// # Errors
     /// As [`Self::get_proc`], and `not_found`, `pool_busy`, `tenant_busy`, `pool_removed`, `throttled`.

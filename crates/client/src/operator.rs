@@ -225,7 +225,7 @@ fn refusal(status: StatusCode, answer: &[u8]) -> ClientError {
     ClientError::Service(error.into())
 }
 
-/// A connection cut by the peer counts as closed, whatever the library's error.
+/// A connection cut by the peer counts as closed, regardless of the library's error.
 fn broken(error: &hyper::Error) -> ClientError {
     // A request that was never sent is cancelled; the cause is one level down.
     if let Some(reason) = error.source().and_then(<dyn Error>::downcast_ref) {

@@ -20,7 +20,7 @@ pub struct Reported {
     pub report: Report,
 }
 
-/// What happened during a call.
+/// A report of a call.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct Report {
@@ -28,7 +28,7 @@ pub struct Report {
     pub request_id: Option<String>,
     /// The pool that served it.
     pub pool: Option<String>,
-    /// What functions, query server and service logged, in order.
+    /// Messages logged by functions, query server and service, in order.
     pub logs: Vec<LogLine>,
     /// How many more lines there were.
     pub logs_dropped: u64,

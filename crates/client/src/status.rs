@@ -1,4 +1,4 @@
-//! What the service is doing, as in `/_status`: one type for the command, HTTP and tests.
+//! The service's state, as in `/_status`: one type for the command, HTTP and tests.
 
 use std::collections::BTreeMap;
 
@@ -78,7 +78,7 @@ pub struct PoolStatus {
     pub free_tagged: u32,
     /// Processes being started.
     pub opening: u32,
-    /// Processes that were stopped and are not gone yet.
+    /// Processes that were stopped but have not ended yet.
     pub stopping: u32,
     /// Requests waiting for a process.
     pub waiting: u32,
@@ -180,7 +180,7 @@ pub struct ProcRow {
     /// `running`: it runs a call, or answers a prompt; `teaching`: it is being taught a design document or reset, or
     /// forgets; `lent`: it waits for its holder; `starting`; `ending`; `idle`.
     pub state: String,
-    /// How long it has been so, in milliseconds; for `running` and `lent`, since it was lent.
+    /// Time in that state, in milliseconds; for `running` and `lent`, since it was lent.
     pub state_ms: u64,
     /// Its holder.
     pub holder: Option<Holder>,
@@ -205,7 +205,7 @@ pub struct ProcRow {
 /// The result of an order to end a process.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct KilledProc {
-    /// What was done: `killed`; `told` to end, to be killed later if it does not (`stop_grace`); `ending`, nothing,
+    /// The effect: `killed`; `told` to end, and killed later if it does not (`stop_grace`); `ending`, none,
     /// because it was already ending.
     pub how: String,
     /// The process before the order.
@@ -221,7 +221,7 @@ pub struct Holder {
     /// The process at the other end of a Unix socket.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
-    /// The user that process runs as.
+    /// The user of that process.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub uid: Option<u32>,
     /// The logged-in user, or the name of that system user.

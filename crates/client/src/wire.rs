@@ -18,7 +18,7 @@ use super::report::Report;
 pub struct Borrowed {
     /// The token that identifies it in prompts and its return.
     pub proc: String,
-    /// Its pool; `None` if the service is too old to say.
+    /// Its pool; `None` if the service is too old to report it.
     #[serde(default)]
     pub pool: Option<String>,
     /// Its language, in the service's spelling.
@@ -39,7 +39,7 @@ pub struct ProcDown {
     /// Why, for programs: `pool_removed`, `memory_exceeded`, `shutting_down`.
     #[serde(default)]
     pub name: String,
-    /// Why, for people.
+    /// The reason, for display.
     #[serde(default)]
     pub reason: String,
 }
@@ -55,7 +55,7 @@ pub struct Imported {
     /// Why it was refused, for programs: `conflict`, `forbidden`, `doc_validation` ..
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub error: String,
-    /// Why it was refused, for people.
+    /// Why it was refused, for display.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
 }
@@ -155,7 +155,7 @@ pub(super) fn report(line: &[u8]) -> Result<Report, ClientError> {
         .map_err(|error| ClientError::Protocol(format!("a report: {error}")))
 }
 
-/// How many bytes of an invalid reply an error quotes.
+/// Maximum bytes of an invalid reply quoted in an error.
 const EXCERPT_BYTES: usize = 100;
 
 /// Reads a member that is present, even as `null`.

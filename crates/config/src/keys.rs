@@ -14,7 +14,7 @@ use super::types::{ChttpdAuth, CouchDb, Log, QueryServerConfig, Sandbox, Server,
 use super::users::UserConfig;
 use super::value::{self, Kind};
 
-/// The section of limits of pools, and of what query servers are told.
+/// The section of pools' limits, and of the settings sent to query servers.
 pub(crate) const QUERY: &str = "query_server_config";
 /// The section of language commands, whose keys are names of languages.
 pub(crate) const QUERY_SERVERS: &str = "query_servers";
@@ -22,7 +22,7 @@ pub(crate) const QUERY_SERVERS: &str = "query_servers";
 pub(crate) const NATIVE_QUERY_SERVERS: &str = "native_query_servers";
 /// In-process languages that can be switched on, in lower case.
 pub const NATIVE_LANGUAGES: &[&str] = &["echo"];
-/// The in-process language that is always there, whatever is configured: Mango.
+/// The in-process language that always exists: Mango.
 pub const MANGO: &str = "query";
 
 /// The family of sections of named pools, `[pools.NAME]`.
@@ -68,9 +68,9 @@ pub struct Section {
     has_cells: bool,
     /// Whether it is a family.
     pub is_family: bool,
-    /// What keys of other names may be.
+    /// The kind of keys with other names.
     others: Option<Kind>,
-    /// What `config/default.toml` says of it.
+    /// Its comment in `config/default.toml`.
     pub(super) about: &'static str,
 }
 
@@ -213,13 +213,13 @@ pub fn families() -> impl Iterator<Item = &'static str> {
     families.map(|family| family.name)
 }
 
-/// Returns the names of the sections that are no families.
+/// Returns the names of the sections that are not families.
 pub(super) fn sections() -> impl Iterator<Item = &'static str> {
     let fixed = SECTIONS.iter().filter(|section| !section.is_family);
     fixed.map(|section| section.name)
 }
 
-/// Returns every key of a fixed name of a section that is no family, with that section.
+/// Returns every key with a fixed name in a section that is not a family, with that section.
 pub(super) fn fixed() -> impl Iterator<Item = (&'static str, &'static Key)> {
     let fixed = SECTIONS
         .iter()
@@ -238,13 +238,13 @@ fn find(section: &str, name: &str) -> Option<&'static Key> {
     find_section(section)?.rows().find(|key| key.name == name)
 }
 
-/// Returns what the value of `name` in `section` may be, names of languages included.
+/// Returns the kind of the value of `name` in `section`, names of languages included.
 pub fn kind(section: &str, name: &str) -> Option<Kind> {
     let others = || find_section(section)?.others;
     find(section, name).map(|key| key.kind).or_else(others)
 }
 
-/// Returns whether a running service takes a new value of this key.
+/// Returns whether a running service applies a new value of this key.
 pub fn runtime(section: &str, name: &str) -> bool {
     match find(section, name) {
         Some(key) => key.runtime,
@@ -255,9 +255,9 @@ pub fn runtime(section: &str, name: &str) -> bool {
 /// Returns why a key cannot be set over HTTP; `None`: it can.
 ///
 /// Anyone who reaches the address with an administrator's password must not thereby become the user that the service
-/// runs as: so a key that runs a program, opens or moves a socket, reads a file, lets somebody in, or sends credentials
-/// elsewhere can be set only by the owner of the files. Most of these keys are recognized by their kind, so that a new
-/// key of such a kind is not forgotten.
+/// runs as: so a key that runs a program, opens or moves a socket, reads a file, admits users, or sends credentials
+/// elsewhere can be set only by the owner of the files. Most of these keys are recognized by their kind, so that a
+/// new key of such a kind is not forgotten.
 ///
 /// # Source
 /// CVE-2017-12636; the keys that CouchDB keeps from its configuration over HTTP.
@@ -266,16 +266,16 @@ pub fn refused_over_http(section: &str, name: &str) -> Option<&'static str> {
     own.or_else(|| kind(section, name)?.only_in_files())
 }
 
-/// Returns whether what is set over HTTP in this section holds for all daemons of a database. What a daemon has
-/// for itself is not: how it is reached and bounded as a whole, where it logs, services.
+/// Returns whether settings made over HTTP in this section apply to all daemons of a database. Those of one daemon do
+/// not: its addresses, its overall limits, its log, services.
 pub fn is_shared(section: &str) -> bool {
     let is_own = |(family, _)| family == SERVICES;
     !matches!(section, "server" | LOG) && !family(section).is_some_and(is_own)
 }
 
-/// The sections, and families, that decide how replications and functions run, which is meant to be the same at all
-/// daemons of a fleet. The other sections say how a daemon is reached, where it stores and logs data, what resources of
-/// the machine it may use, and who may log in.
+/// The sections, and families, that decide how replications and functions run, which should be the same at all
+/// daemons of a fleet. The other sections determine a daemon's addresses, where it stores and logs data, which
+/// resources of the machine it may use, and who may log in.
 const OF_FLEET: [&str; 8] = [
     "couchdb",
     QUERY,
@@ -287,7 +287,7 @@ const OF_FLEET: [&str; 8] = [
     TENANTS,
 ];
 
-/// Returns whether a key is meant to have the same value at all daemons of a fleet.
+/// Returns whether a key should have the same value at all daemons of a fleet.
 pub(super) fn is_of_fleet(section: &str, name: &str) -> bool {
     let owner = family(section).map_or(section, |(family, _)| family);
     let is_of_machine = find(section, name).is_some_and(|key| key.is_of_machine);

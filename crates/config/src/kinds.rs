@@ -49,7 +49,7 @@ pub(crate) const DAY: u64 = 24 * HOUR;
 pub(crate) const YEAR: u64 = 365 * DAY;
 pub(crate) const MIB: u64 = 1 << 20;
 
-/// Why a request cannot set what a cell lets in.
+/// Why a request cannot set a cell's access rights.
 pub(crate) const CELL: &str = "it decides what a query server may do on this machine";
 
 /// Maximum number of processes.

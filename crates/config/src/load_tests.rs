@@ -443,7 +443,7 @@ fn names_of_pools_and_services_are_letters_digits_underscores_dashes_and_inner_d
     let long = format!("[pools.{}]\nlanguage = 'query'\n", "a".repeat(101));
     let problems = Fixture::new().file("a.toml", &long).problems();
     assert!(problems[0].contains("1 to 100"), "{problems:?}");
-    // Names of users follow rules of their own.
+    // User names follow different rules.
     let user = "[users.\"ann@example.org\"]\npassword = 'x'\nroles = 'viewer'\n";
     Fixture::new().file("a.toml", user).load();
 }

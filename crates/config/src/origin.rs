@@ -98,7 +98,7 @@ pub struct ConfigError {
 pub struct Notice {
     /// Its place.
     pub origin: Origin,
-    /// What it is, and why it has no effect.
+    /// The setting, and why it has no effect.
     pub text: String,
 }
 

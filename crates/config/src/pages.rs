@@ -184,7 +184,7 @@ mod tests {
                     Some(end) => after.split_at(end),
                     None => (after, ""),
                 };
-                // The table keeps its place; a part without one gets it at its end.
+                // The table keeps its place; a part without one gets it appended.
                 let lines: Vec<&str> = body.split_inclusive('\n').collect();
                 let at = lines.iter().position(is_row).unwrap_or(lines.len());
                 let others = lines[at..].iter().filter(|line| !is_row(line)).copied();

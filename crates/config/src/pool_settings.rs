@@ -1,4 +1,4 @@
-//! Makes the core's pool settings from a pool's section.
+//! Derives the core's pool settings from a pool's section.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use super::pools::PoolConfig;
 use policy::admission::ThrottleSettings;
 use policy::pool::{Cull, GroupId, LanguageId, Limits, PoolKind, PoolSettings, Recycle, Reuse};
 
-/// What determines a pool besides its section.
+/// The inputs of a pool's settings besides its section.
 #[derive(Clone, Copy, Debug)]
 pub struct Around {
     /// Whether it is the language's own pool.
@@ -17,7 +17,7 @@ pub struct Around {
     pub terms: PoolTerms,
 }
 
-/// What a language demands of its pools, and the defaults of their sections.
+/// A language's requirements of its pools, and the defaults of their sections.
 #[derive(Clone, Copy, Debug)]
 pub struct PoolTerms {
     pub limits: Limits,
@@ -69,7 +69,7 @@ impl PoolConfig {
             // A pool with a process for each database does not trust a process to forget.
             can_forget: terms.can_forget && reuse == Reuse::Any,
             isolates_max,
-            // Its tenants may already know everything of each other.
+            // Its tenants can already see each other's data.
             lends_taught: reuse == Reuse::Any && !terms.isolates_functions,
             on_client_crash: section.on_client_crash.unwrap_or(defaults.on_client_crash),
             recycle: Recycle {

@@ -22,7 +22,7 @@ pub enum Effect {
     Reload,
     /// On a restart: until then a reload is refused.
     Restart,
-    /// Once the value in force, which was set over HTTP, is deleted.
+    /// Once the current value, which was set over HTTP, is deleted.
     Overridden,
 }
 
@@ -54,7 +54,7 @@ pub struct ReloadRefused {
     pub refused: Vec<Change>,
 }
 
-/// Returns what differs from `old` to `new`, in the order of `config/default.toml`.
+/// Returns the differences between `old` and `new`, in the order of `config/default.toml`.
 pub fn diff(old: &Config, new: &Config) -> Vec<Change> {
     let (before, after) = (old.settings(), new.settings());
     let mut counterparts: HashMap<_, _> = after.iter().map(|new| (new.place(), new)).collect();

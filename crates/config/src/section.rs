@@ -1,9 +1,9 @@
 //! A section of the configuration: one declaration for each key.
 //!
 //! SUMMARY   [`section!`] turns a list of keys into the struct of their values and the rows of [`super::keys`]. The
-//!           rows drive parsing, nearest names, range errors, `check-config`, reload, what can be set over HTTP and
-//!           the socket, `config/default.toml` and the tables of `docs/configuration.md`.
-//! PROMISES  A key's name, sentence, type, default, bounds, unit, and who can set it when are in one place.
+//!           rows drive parsing, nearest names, range errors, `check-config`, reload, changes over HTTP and the
+//!           socket, `config/default.toml` and the tables of `docs/configuration.md`.
+//! PROMISES  A key's name, sentence, type, default, bounds, unit, and who may set it when are declared in one place.
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -14,13 +14,13 @@ use super::value::{Kind, Unit};
 /// Declares a section. A key has
 ///
 /// * its sentence for the page, in Markdown, with links relative to `docs/`;
-/// * its name and type: its kind must make of a text what serde makes of the type;
+/// * its name and type: its kind must parse a string to the value that serde expects for the type;
 /// * its default as TOML; without one the key is unset and derived from others;
 /// * its kind: allowed values, with bounds and unit;
 /// * marks, the methods of [`Key`]: `unit("processes")` for counts, `at_start()`, `of_machine()`, `only_in_files(WHY)`,
 ///   `otherwise("WHAT HOLDS IF IT IS NOT SET")`.
 ///
-/// Fields that are no keys are listed in `beside`.
+/// Fields that are not keys are listed in `beside`.
 macro_rules! section {
     (
         $(#[$attribute:meta])*

@@ -73,7 +73,7 @@ impl Default for ServiceConfig {
 }
 
 impl ServiceConfig {
-    /// Returns the name of the pool that its processes come from.
+    /// Returns the name of the pool that serves it.
     pub fn pool_name(&self) -> Option<&str> {
         self.pool.as_deref().or(self.language.as_deref())
     }
@@ -91,7 +91,7 @@ impl ServiceConfig {
     }
 }
 
-/// What the services of a pool require of it: their shortest throttle delay, and stress if any of them supports it.
+/// Requirements of a pool's services: their shortest throttle delay, and stress if any of them supports it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ServiceTerms {
     /// Whether it can be under stress.

@@ -51,7 +51,7 @@ impl StoreUrl {
     /// Parses it.
     ///
     /// # Errors
-    /// What is wrong with it; does not quote it.
+    /// The problem, without quoting the URL.
     pub fn parse(text: &str) -> Result<Self, String> {
         let schemes = ["postgres://", "postgresql://"];
         let rest = schemes
@@ -108,7 +108,7 @@ impl StoreUrl {
         mode.unwrap_or_default()
     }
 
-    /// Returns the file of certificates to verify the server's by, if one is named.
+    /// Returns the file of CA certificates that verify the server's, if one is named.
     pub fn root_certificates(&self) -> Option<PathBuf> {
         self.parameter("sslrootcert").map(PathBuf::from)
     }

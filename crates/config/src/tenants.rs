@@ -1,4 +1,4 @@
-//! `[tenants.NAME]`: how much one customer's functions may have at a time, and how long they may take.
+//! `[tenants.NAME]`: limits of one customer's functions on concurrent use and on time.
 //!
 //! SUMMARY   [`TenantConfig`] is one section: of a database, or of all databases that match a pattern.
 //! SOURCE    None.
@@ -16,7 +16,7 @@ use super::value::Kind;
 /// Maximum length of a section's name, in bytes; CouchDB allows database names of 238.
 const TENANT_NAME_BYTES_MAX: usize = 256;
 
-/// What [`is_tenant_name`] takes, to follow "use".
+/// The rule of [`is_tenant_name`], worded to follow "use".
 pub(crate) const TENANT_NAME_RULE: &str =
     "1 to 256 bytes of a database's name; * stands for any rest of a name, and only at the end";
 
@@ -37,7 +37,7 @@ section! {
     }
 }
 
-/// Returns whether a text can name a section `[tenants.NAME]`.
+/// Returns whether a string can name a section `[tenants.NAME]`.
 pub(crate) fn is_tenant_name(text: &str) -> bool {
     let start = text.strip_suffix('*').unwrap_or(text);
     !text.is_empty()

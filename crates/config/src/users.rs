@@ -55,7 +55,7 @@ section! {
 }
 
 impl Config {
-    /// Returns whether there is a user who may do everything.
+    /// Returns whether any user is an administrator.
     pub(crate) fn has_admin(&self) -> bool {
         let is_admin = |user: &UserConfig| user.roles.contains(&Role::Admin);
         !self.admins.is_empty() || self.users.values().any(is_admin)

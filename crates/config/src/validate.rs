@@ -74,7 +74,7 @@ pub(super) fn check(config: &Config, service_user: Option<u32>) -> Vec<Problem> 
     rules.problems
 }
 
-/// The rules, and what they found.
+/// The rules and their findings.
 struct Rules<'a> {
     config: &'a Config,
     problems: Vec<Problem>,
@@ -166,7 +166,7 @@ impl Rules<'_> {
         }
     }
 
-    /// Without logins only this machine's users may reach HTTP, and users cannot be told apart.
+    /// Without logins only this machine's users may reach HTTP, and users cannot be distinguished.
     fn open(&mut self) {
         let config = self.config;
         if !config.server.open {

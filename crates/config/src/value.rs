@@ -1,7 +1,7 @@
-//! One value: from a source's text to its meaning, and back to text.
+//! One value: parsing a source's text, and formatting.
 //!
-//! SUMMARY   [`Kind::read`] converts a [`Raw`] to the normal form: the JSON that serde makes of the key's Rust type,
-//!           so that each type has a single form.
+//! SUMMARY   [`Kind::read`] converts a [`Raw`] to the normal form: the JSON that serde produces for the key's Rust
+//!           type, so that each type has a single form.
 //! PROMISES  Text-only sources (`.ini`, environment) and typed ones (TOML) agree: `"5000"`, `5000` and `"5s"` are the
 //!           same timeout.
 //! LIMITS    Durations in files are whole milliseconds; fractions are refused, not rounded.
@@ -103,7 +103,7 @@ pub(super) enum Raw {
     /// A number with a decimal point or an exponent.
     Float(f64),
     Boolean(bool),
-    /// Texts in order.
+    /// Strings in order.
     Texts(Vec<String>),
     /// A type that no key has: `a table`, `a date`, a list of numbers.
     Other(&'static str),

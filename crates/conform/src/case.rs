@@ -4,19 +4,19 @@
 
 use serde_json::{Map, Value};
 
-/// Maximum length of a text made by `$repeat`, in bytes: a case must not exhaust the host.
+/// Maximum length of a string made by `$repeat`, in bytes: a case must not exhaust the host.
 const REPEATED_BYTES_MAX: u64 = 64 << 20;
 
-/// A case, ready to be played.
+/// A case, ready to play.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Case {
     /// Its name, unique in the suite.
     pub id: String,
     /// The ability that it requires, for example `ddoc.shows`.
     pub ability: String,
-    /// What it tests, in one sentence.
+    /// The tested behaviour, in one sentence.
     pub why: String,
-    /// What happens, in order.
+    /// The steps, in order.
     pub steps: Vec<Step>,
     /// The accepted exit statuses; empty: any.
     pub exit: Vec<i32>,
@@ -53,7 +53,7 @@ pub enum Step {
 pub struct CaseError {
     /// The case, if known.
     pub id: String,
-    /// What is wrong with it.
+    /// The problem.
     pub what: String,
 }
 

@@ -80,7 +80,7 @@ fn objects_differ(
     })
 }
 
-/// Returns a text, shortened if long.
+/// Returns a string, shortened if long.
 pub(crate) fn quote(text: &str) -> String {
     match text.char_indices().nth(QUOTED_CHARACTERS) {
         Some((end, _)) => format!("{}... ({} bytes)", &text[..end], text.len()),

@@ -3,7 +3,7 @@
 //! SUMMARY   A test suite for each ability, a test case for each case, with times in seconds. Failed cases and those
 //!           that were not run are failures; unsupported ones are skipped; a command that is not a query server is an
 //!           error.
-//! PROMISES  Well-formed XML, whatever the command printed.
+//! PROMISES  Well-formed XML for any output of the command.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -88,7 +88,7 @@ fn totals(counts: Counts, errors: usize, time: Duration) -> String {
     )
 }
 
-/// Escapes a text for an attribute or an element. Characters without a form in XML become question marks.
+/// Escapes a string for an attribute or an element. Characters without a form in XML become question marks.
 fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {

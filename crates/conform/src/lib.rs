@@ -1,8 +1,8 @@
-//! Conformance: does a command answer as a query server of CouchDB should?
+//! Conformance: tests whether a command answers like CouchDB's query servers.
 //!
 //! SUMMARY   [`suite`] has the cases, [`peer`] is the program under test, [`play`] plays one case, [`run`] many,
 //!           [`report`] sums up the results by ability; [`junit`] writes them as XML.
-//! PROMISES  Whatever the command does (it is missing, silent, floods, hangs, dies), a case ends within its deadline
+//! PROMISES  Even if the command is missing, silent, floods, hangs or dies, a case ends within its deadline
 //!           with a verdict, and leaves no child.
 //! CALLED    By `settee conform` and by tests.
 //! SOURCE    The JavaScript cases were recorded from CouchDB's own server or follow from its documentation; those of

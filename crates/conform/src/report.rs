@@ -81,7 +81,7 @@ pub struct CaseReport {
     /// Its duration; only in the JUnit form.
     #[serde(skip)]
     pub took: Duration,
-    /// The difference from what was expected.
+    /// The difference from the expectation.
     #[serde(flatten)]
     pub failure: Option<Failure>,
 }

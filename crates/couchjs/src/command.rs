@@ -17,7 +17,7 @@ pub(super) struct Command<'a> {
     arguments: [Option<&'a str>; ARGUMENTS_MAX],
 }
 
-/// The most arguments of any command.
+/// Maximum number of arguments of any command.
 const ARGUMENTS_MAX: usize = 3;
 
 /// Reads the named members of an object; a very long value is read as `true`.
@@ -63,10 +63,10 @@ impl<'a> Command<'a> {
     }
 }
 
-/// The longest JSON text that is parsed to a tree of values, in bytes: the tree takes many times as much.
+/// Maximum length of JSON text parsed to a tree of values, in bytes: the tree takes many times as much.
 pub(super) const TREE_BYTES_MAX: usize = 64 << 10;
 
-/// The result of String() for a JSON value; a text that is too long for a name is only cut.
+/// The result of String() for a JSON value; a string too long for a name is only cut.
 pub(super) fn as_text(json: &str) -> String {
     if let Some(text) = unquote(json) {
         return text.into_owned();

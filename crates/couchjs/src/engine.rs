@@ -1,6 +1,6 @@
 //! Engines: JavaScript runtimes. Those of an isolate share its memory limit.
 //!
-//! SUMMARY   A running engine may take what the [`Account`](super::memory::Account) has left; before others run, the
+//! SUMMARY   A running engine may take the rest of the [`Account`](super::memory::Account); before others run, the
 //!           memory that it has taken is counted. A [`PreparedEngine`] belongs to no isolate until one takes it, and
 //!           to no other afterwards.
 
@@ -21,10 +21,10 @@ use super::text::excerpt;
 /// The garbage of an engine that has taken more than this part of the limit is collected before others run.
 const TIDY_PART: usize = 8;
 
-/// How often engines alternate before they are measured again.
+/// Alternations of engines before they are measured again.
 const CHANGES_UNMEASURED: u8 = 16;
 
-/// How many copies of a source exist while it is compiled.
+/// Copies of a source that exist while it is compiled.
 const SOURCE_COPIES: usize = 3;
 
 /// The standard objects of a realm. `async` functions need Promise; its global is removed.
@@ -43,7 +43,7 @@ pub(super) enum Argument<'a> {
     Missing,
     /// JSON text.
     Text(&'a str),
-    /// The value of a long text.
+    /// The parsed value of a long text.
     Parsed(Persistent<Value<'static>>),
 }
 
@@ -138,8 +138,8 @@ impl Engine {
         Ok(engine)
     }
 
-    /// Lets the engine take what is left. Called before it runs, and again after something else was counted; all
-    /// others must be measured.
+    /// Lets the engine use the remaining memory. Called before it runs, and again after something else was counted;
+    /// all others must be measured.
     pub(super) fn begin(&self) {
         let left = self.seat.memory.left() + self.taken.borrow().bytes();
         // To the engine, 0 means no limit.
@@ -254,7 +254,7 @@ impl Engine {
     /// Runs the pending jobs of `async` functions, so that they do not accumulate.
     pub(super) fn finish_jobs(&self) {
         while self.runtime.is_job_pending() && self.seat.process.ended.get().is_none() {
-            // Nobody waits for a job: its exception is dropped.
+            // No caller waits for a job: its exception is dropped.
             let _ = self.runtime.execute_pending_job();
         }
     }

@@ -1,12 +1,12 @@
 //! Failures of commands, and the lines that answer them.
 //!
-//! PROMISES  Whatever was thrown, the error has a name, which is a string, and a reason; reading them raises nothing.
-//!           Only complete lines `["error", NAME, REASON]` are written.
+//! PROMISES  For any thrown value, the error has a name, which is a string, and a reason; reading them raises
+//!           nothing. Only complete lines `["error", NAME, REASON]` are written.
 //! SOURCE    The error forms of CouchDB's loop.js: arrays, named objects, everything else.
-//! DIFFERS   The reason is always a text if `reset` or [`Options::text_reasons`](super::Options) demands it: for an
+//! DIFFERS   The reason is always a string if `reset` or [`Options::text_reasons`](super::Options) demands it: for an
 //!           exception CouchDB answers the result of `JSON.stringify`, mostly `{}`. Exhausted memory is then
 //!           `out_of_memory` with a reason, which CouchDB calls `InternalError`.
-//! LIMITS    The engine raises `null` if it has no room for an exception. A function can throw `null` too;
+//! LIMITS    The engine raises `null` if it cannot allocate an exception. A function can throw `null` too;
 //!           [`Peak`](super::memory::Peak) distinguishes them by the process's memory.
 
 use std::borrow::Cow;
@@ -34,7 +34,7 @@ const TEXT_BYTES_MAX: usize = 1 << 20;
 /// The reason of a function that throws `null`.
 const THREW_NULL: &str = "the function threw null";
 
-/// CouchDB's answer instead of an exception's text.
+/// CouchDB's answer instead of an exception's message.
 const NO_REASON: &str = "{}";
 
 /// Why a command has no result.
@@ -95,7 +95,7 @@ impl Failure {
              with what else is there; send less at once, or raise [sandbox] javascript_memory_max in the \
              configuration"
         );
-        // A new process has room for a line of half its memory.
+        // A new process can hold a line of half its memory.
         let [name, couchdb_reason] = COUCHDB_OUT_OF_MEMORY;
         let mut failure = Failure::error(OUT_OF_MEMORY, &reason)
             .with_couchdb_reason(&quote(couchdb_reason))
@@ -218,7 +218,7 @@ impl Failure {
         self
     }
 
-    /// Adds a hint to the reason, for a report; the answer gets it elsewhere.
+    /// Adds a hint to the reason of a report; the answer gets it elsewhere.
     pub(super) fn hinting(mut self, hint: Option<&str>) -> Self {
         if let (Failure::Error { reason, .. }, Some(_)) = (&mut self, hint) {
             *reason = hinted(reason, hint).into_owned();
@@ -429,7 +429,7 @@ fn cut_json(json: &str) -> String {
     }
 }
 
-/// Describes a value in words.
+/// Describes a value as text.
 pub(super) fn text_of<'js>(ctx: &Ctx<'js>, value: &Value<'js>) -> String {
     match value.type_of() {
         Type::Function | Type::Constructor => "a function".to_owned(),

@@ -1,6 +1,5 @@
 //! Hints for authors, in addition to the engine's message.
-//!
-//! SUMMARY   [`of_error`] knows names that other JavaScript engines have and functions here lack, and the engine's
+//! SUMMARY   [`of_error`] knows names that other JavaScript engines have but this one lacks, and the engine's
 //!           messages for common errors; [`of_source`] recognizes other languages; [`of_no_function`] knows why a
 //!           source that compiles is not a function.
 //! DIFFERS   CouchDB sends only the engine's message; so does this server unless hints are requested.
@@ -96,7 +95,7 @@ pub(super) fn of_error(name: &str, message: &str) -> Option<&'static str> {
     known.map(|(_, _, hint)| *hint)
 }
 
-/// Returns the remedy for a source that does not compile, if its text says more than the engine.
+/// Returns the remedy for a source that does not compile, if its text reveals more than the engine's message.
 pub(super) fn of_source(source: &str) -> Option<&'static str> {
     if source.trim_start().starts_with("import ") {
         Some("a function is no module: bundle what it imports into one function, or use require")

@@ -3,7 +3,7 @@
 //! SUMMARY   One isolate is selected, and all commands except `tenant` run in it. The others are idle: they keep
 //!           design documents with their engines, content types and settings, but no views.
 //! PROMISES  Engines, realms and accounts belong to one isolate for their lifetime. The selected one may use the
-//!           whole limit, whatever the idle ones hold; these together hold at most as much. An isolate ends in
+//!           whole limit, regardless of the idle ones; these together hold at most as much. An isolate ends in
 //!           [`Isolates::select`], which names it, or is emptied by `forget`.
 //! LIMITS    An isolate that runs out of memory ends the process with all of them: the engine's reference counts may
 //!           be wrong when memory is exhausted, so that it may free an object in use.
@@ -86,8 +86,8 @@ impl Isolates {
         self.selected.is_some()
     }
 
-    /// Replaces the current isolate with the one of a name, or with a new one if there is none or it is to begin
-    /// `afresh`. Returns the names of evicted ones, and the views of the current one.
+    /// Replaces the current isolate with the one of a name, or with a new one if there is none or if `afresh`.
+    /// Returns the names of evicted ones, and the views of the current one.
     pub(super) fn select(
         &mut self,
         current: &mut Isolate,

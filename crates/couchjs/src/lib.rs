@@ -1,7 +1,7 @@
 //! The built-in JavaScript query server: CouchDB's `couchjs` on QuickJS-ng.
 //!
 //! SUMMARY   Reads one JSON array a line and answers one line each: views, searches, design documents.
-//! PROMISES  Every complete line gets an answer, whatever user code does; after a fatal one the server ends with
+//! PROMISES  Every complete line gets an answer, regardless of user code; after a fatal one the server ends with
 //!           status 255. Each user function has its own realm and gets no objects of others, except the design
 //!           document as `this`. A memory limit and a stack limit always hold; [`memory`] defines what counts.
 //! CALLED    By `settee couchjs`, in a dedicated process.
@@ -62,7 +62,7 @@ const SCRIPT_STACK_BYTES: usize = 8 << 20;
 /// [`tree`].
 const THREAD_STACK_BYTES: usize = SCRIPT_STACK_BYTES + (4 << 20);
 
-/// The member of `reset`'s configuration that makes every error's reason a text. CouchDB does not send it, and
+/// The member of `reset`'s configuration that makes every error's reason a string. CouchDB does not send it, and
 /// accepts other reasons.
 pub const TEXT_REASONS: &str = "text_reasons";
 
@@ -82,7 +82,7 @@ pub struct Options {
     pub memory_bytes: usize,
     /// Maximum length of a line that the parent accepts, in bytes.
     pub line_bytes_max: usize,
-    /// Whether error reasons are texts even where CouchDB answers an object; a `reset` can override it.
+    /// Whether error reasons are strings even where CouchDB answers an object; a `reset` can override it.
     pub text_reasons: bool,
     /// Whether functions that only read their document get it unfrozen. The rows are the same, only faster.
     pub optimize_functions: bool,

@@ -3,7 +3,7 @@
 //! PROMISES  Output is written once the input has no complete line left, before the read that waits for more, or
 //!           earlier as [`super::output`] requires. An overlong line is read to its end but not held.
 //! WHY       A line's maximum length is the memory left when it arrives. A line of half of all memory is held once:
-//!           it is not copied, and its buffer grows by what is needed.
+//!           it is not copied, and its buffer grows only as needed.
 
 use std::fs::File;
 use std::io;
@@ -22,7 +22,7 @@ const READ_BYTES: usize = 64 << 10;
 /// Maximum growth of a long line's buffer at a time, in bytes.
 const GROWTH_BYTES_MAX: usize = 1 << 20;
 
-/// An input that can tell whether a read would wait.
+/// An input that reports whether a read would wait.
 pub trait Input {
     /// Whether a read would return at once.
     fn readable(&self) -> bool;
@@ -54,7 +54,7 @@ impl Input for File {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
     Line,
-    /// A line of this many bytes, more than may be held.
+    /// A line of this many bytes, too long to hold.
     TooLong(usize),
     End,
 }
@@ -151,7 +151,7 @@ impl Lines {
         next
     }
 
-    /// Drops what was read of a line.
+    /// Drops the part of a line read so far.
     fn skip(&mut self) {
         self.skipped += self.read.len() - self.start;
         self.read = Vec::with_capacity(READ_BYTES);

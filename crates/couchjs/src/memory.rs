@@ -10,10 +10,10 @@
 //!           `null` because it had no memory for an exception; a function can throw `null` too. Writing 5 to
 //!           /proc/self/clear_refs resets it.
 //! LIMITS    If a function throws `null` after another function of its tenant took nearly all memory, the `null` is
-//!           taken for a lack of memory. A `null` counts as thrown by the function if there is no /proc, or if the peak
-//!           did not rise: because it cannot be reset, or because the limit is below 32 MiB and the process has kept
-//!           memory of ended isolates. Texts shorter than [`LONG_BYTES`] are not counted. An engine counts blocks, not
-//!           the pages between them: a function that scatters small blocks hits the limit of the system.
+//!           mistaken for a lack of memory. A `null` counts as thrown by the function if there is no /proc, or if the
+//!           peak did not rise: because it cannot be reset, or because the limit is below 32 MiB and the process has
+//!           kept memory of ended isolates. Strings shorter than [`LONG_BYTES`] are not counted. An engine counts
+//!           blocks, not the pages between them: a function that scatters small blocks hits the limit of the system.
 
 use std::cell::Cell;
 use std::fs::{File, OpenOptions};
@@ -25,11 +25,11 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::failure::Failure;
 
-/// Texts of at least this length are counted, and copied only if necessary.
+/// Strings of at least this length are counted, and copied only if necessary.
 pub(super) const LONG_BYTES: usize = 256 << 10;
 
 /// Memory that the process may have beyond the limit, in bytes: stacks (12 MiB, mostly unused), the server's own
-/// tables, short texts. The code of the program, 9 MiB, is extra.
+/// tables, short strings. The code of the program, 9 MiB, is extra.
 const WALL_BYTES: u64 = 26 << 20;
 
 /// Sets the system's limit for the process, well above the functions' limit.
@@ -222,7 +222,7 @@ impl Account {
         held
     }
 
-    /// Like [`Self::count`], if that much is left.
+    /// Like [`Self::count`], if that much remains.
     ///
     /// # Errors
     /// [`Failure::OutOfMemory`].
@@ -269,7 +269,7 @@ impl Drop for Held {
     }
 }
 
-/// Appends to a text that may be very long: it grows exactly as needed, without doubling.
+/// Appends to a string that may be very long: it grows exactly as needed, without doubling.
 ///
 /// # Errors
 /// [`rquickjs::Error::Allocation`] when the system has no more.
@@ -283,7 +283,7 @@ pub(super) fn push_long(text: &mut String, more: &str) -> rquickjs::Result<()> {
     Ok(())
 }
 
-/// Copies a text that may be very long, with room for the NUL that the engine needs after it.
+/// Copies a string that may be very long, with room for the NUL that the engine needs after it.
 ///
 /// # Errors
 /// [`rquickjs::Error::Allocation`] when the system has no memory for it.

@@ -33,7 +33,7 @@ const PREDEFINED: [(&str, &[&str]); 15] = [
 
 /// Keys (`html`) and their content types.
 pub(super) struct Registry {
-    /// The most memory of the tables, in bytes.
+    /// Maximum memory of the tables, in bytes.
     bytes_max: usize,
     /// Their current memory.
     bytes: usize,
@@ -44,7 +44,7 @@ pub(super) struct Registry {
 }
 
 impl Registry {
-    /// Makes a registry of the predefined types with this much room for others.
+    /// Makes a registry of the predefined types with this much memory for others.
     pub(super) fn new(bytes_max: usize) -> Self {
         let mut registry = Registry {
             bytes_max,
@@ -65,7 +65,7 @@ impl Registry {
     /// Registers a function's `[KEY, [TYPE, ..]]`.
     ///
     /// # Errors
-    /// There is no room: returns the limit in bytes.
+    /// The memory is exhausted: returns the limit in bytes.
     pub(super) fn register_json(&mut self, json: &str) -> Result<(), usize> {
         let left = self.bytes_max.saturating_sub(self.bytes);
         if json.len() > self.bytes_max {
@@ -119,10 +119,10 @@ impl Registry {
     }
 }
 
-/// The overhead of a text in the tables: its entry, and the allocator's.
+/// The overhead of a string in the tables: its entry, and the allocator's.
 const TEXT_BYTES: usize = 64;
 
-/// Returns the memory of a text in the tables, in bytes.
+/// Returns the memory of a string in the tables, in bytes.
 fn size(text: &str) -> usize {
     text.len() + TEXT_BYTES
 }
@@ -185,7 +185,7 @@ impl<'a> Range<'a> {
     }
 }
 
-/// Chooses the best of `types` for an Accept header; empty: none fits.
+/// Chooses the best of `types` for an Accept header; empty: none matches.
 pub(super) fn best_match<'a>(types: &'a [String], accept: &str) -> &'a str {
     let ranges: Vec<_> = accept.split(',').map(Range::parse).collect();
     let weigh = |(position, name): (usize, &'a String)| {

@@ -2,7 +2,7 @@
 //!
 //! SUMMARY   Lines are collected and written in one piece when [`super::lines`] has no more input.
 //! PROMISES  If a line waits while a later command runs, another thread, the [`Writer`]'s, writes it within
-//!           [`HELD_MAX`], whatever that command does. So the parent always has all earlier answers, and knows which
+//!           [`HELD_MAX`], even if that command hangs. So the parent always has all earlier answers, and knows which
 //!           command is slow. A parent that does not read delays neither commands nor input until the lines have
 //!           [`OUTPUT_BYTES_MAX`] bytes.
 
@@ -24,7 +24,7 @@ pub(super) const OUTPUT_BYTES_MAX: usize = 1 << 20;
 /// How long a line may wait for a running command.
 const HELD_MAX: Duration = Duration::from_millis(5);
 
-/// The shortest time of an alarm.
+/// Minimum time of an alarm.
 const AT_ONCE: Duration = Duration::from_nanos(1);
 
 /// Output lines.

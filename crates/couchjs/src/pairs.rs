@@ -1,7 +1,7 @@
 //! The rows of a reduce command: lists of pairs, split without the engine.
 //!
 //! SUMMARY   [`Pairs::of`] splits the rows `[[[key, id], value], ..]` into a list of keys and one of values;
-//!           [`ignores_keys`] tells for which functions the engine need not parse the first one.
+//!           [`ignores_keys`] identifies the functions for which the engine need not parse the first one.
 //! WHY       The engine would make a list for each pair, and keys are most of the text: without both, summing many
 //!           rows takes half the time.
 
@@ -23,8 +23,8 @@ pub(super) struct Pairs {
 }
 
 impl Pairs {
-    /// Splits the rows of a valid JSON text; `None` if one of them is no pair, or if there is no memory for [`LISTS`]
-    /// times the text's length.
+    /// Splits the rows of a valid JSON text; `None` if one of them is not a pair, or if there is no memory for
+    /// [`LISTS`] times the text's length.
     pub(super) fn of(rows: &str) -> Option<Self> {
         let (mut keys, mut values) = (room(rows.len())?, room(rows.len())?);
         let mut cursor = Cursor::of_valid(rows.as_bytes());

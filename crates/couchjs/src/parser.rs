@@ -2,7 +2,7 @@
 //!
 //! SUMMARY   [`Parser::parse`] compiles a text as a script and discards the result.
 //! CALLED    To check sources, and to find unnamed functions in them.
-//! LIMITS    No verdict on a text that takes more memory than [`MEMORY_BYTES`], or than the part allowed beside
+//! LIMITS    No verdict on a text that needs more memory than [`MEMORY_BYTES`], or than the part allowed besides
 //!           functions.
 
 use std::ffi::CString;
@@ -17,7 +17,7 @@ use super::bytecode::Script;
 /// Maximum memory of parsing, in bytes: as much as the query server's.
 const MEMORY_BYTES: usize = DEFAULT_MEMORY_BYTES;
 
-/// Beside functions, parsing may take this fraction of their memory, but at least a minimum.
+/// Besides functions, parsing may take this fraction of their memory, but at least a minimum.
 const BESIDE_PART: usize = 8;
 const BESIDE_BYTES_MIN: usize = 2 << 20;
 
@@ -36,7 +36,7 @@ pub(super) enum Parsed {
     Unknown,
 }
 
-/// The first mistake in a text.
+/// The first syntax error in a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct SyntaxError {
     /// Its line; the first is 1.
@@ -53,7 +53,7 @@ impl Parser {
         Self::within(MEMORY_BYTES)
     }
 
-    /// Starts an engine beside those of functions with this memory limit.
+    /// Starts an engine, separate from those of functions, with this memory limit.
     pub(super) fn beside(memory_bytes: usize) -> Option<Self> {
         Self::within((memory_bytes / BESIDE_PART).max(BESIDE_BYTES_MIN))
     }
@@ -65,7 +65,7 @@ impl Parser {
     }
 
     pub(super) fn parse(&self, source: &str) -> Parsed {
-        // The engine's texts end in a NUL. Another control character is valid in the same places: in literals and
+        // The engine's texts end in a NUL. Another control character is valid in the same places, in literals and
         // comments.
         let source = CString::new(source.replace('\0', "\u{1}")).expect("no NUL is left");
         self.0

@@ -1,4 +1,4 @@
-//! What all isolates of the process share: its lines, its options and the scripts of the server.
+//! State shared by all isolates of the process: its lines, its options and the scripts of the server.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::ffi::{CStr, CString};
@@ -46,7 +46,7 @@ pub(super) struct Process {
     pub(super) options: Options,
     pub(super) lines: RefCell<Lines>,
     pub(super) peak: Peak,
-    /// The exit status, set once a list function has read the end of the input or a line that is no row.
+    /// The exit status, set once a list function has read the end of the input or a line that is not a row.
     pub(super) ended: Cell<Option<u8>>,
     /// Held by each runtime as long as any of its realms has a handle.
     pub(super) runtimes: Rc<()>,

@@ -37,14 +37,14 @@ const TYPES_PART: usize = 16;
 /// Maximum length of a list of content types and an Accept header to match, in bytes.
 const CHOICE_BYTES_MAX: usize = 64 << 10;
 
-/// Characters kept of a log text that is too long for a line.
+/// Characters kept of a log message that is too long for a line.
 const LONG_LOG_CHARACTERS: usize = 1000;
 
 /// State shared by an isolate's realms and the server.
 pub(super) struct Shared {
     pub(super) process: Rc<Process>,
     pub(super) memory: Rc<Account>,
-    /// Whether error reasons are always texts, set by the last `reset`.
+    /// Whether error reasons are always strings, set by the last `reset`.
     pub(super) text_reasons: Cell<bool>,
     /// Whether functions have a console, set by the last `reset`.
     pub(super) console: Cell<bool>,
@@ -171,7 +171,7 @@ impl Shared {
     }
 }
 
-/// What a list function reads.
+/// Input of a list function.
 enum Row {
     /// The line of a row.
     Next(String),
@@ -279,7 +279,7 @@ impl Realm {
         self.shared.report.is_wanted()
     }
 
-    /// Returns what the function returned for a document, given as JSON text, if that was noted.
+    /// Returns the function's return value for a document, given as JSON text, if noted.
     pub(super) fn take_returned(&self, document: Option<&str>) -> Option<Returned> {
         self.shared.report.take_returned(document)
     }
@@ -330,7 +330,7 @@ impl Realm {
         })
     }
 
-    /// Gives the function a console, if the last `reset` asked for one.
+    /// Gives the function a console, if the last `reset` requested one.
     fn add_console(&self, tools: &Object<'_>) -> rquickjs::Result<()> {
         if self.shared.console.get() {
             tools.get::<_, Function<'_>>("addConsole")?.call(())
@@ -464,7 +464,7 @@ COUCHDB_OUT_OF_MEMORY
             return first;
         }
         let error = ctx.catch();
-        // A source that needs mending did not compile: none of it has run.
+        // A source that needs mending did not compile, so none of it has run.
         match source::mended(source, self.shared.options().memory_bytes)
             .filter(|_| is_syntax_error(&error))
         {
@@ -592,7 +592,7 @@ fn is_async(function: &Function<'_>) -> bool {
     )
 }
 
-/// CouchDB's message for a source that is no function, or an async one.
+/// CouchDB's message for a source that is not a function, or an async one.
 pub(super) const NO_FUNCTION: &str = "Expression does not eval to a function.";
 
 /// The error of an async function, which CouchDB does not consider a function.

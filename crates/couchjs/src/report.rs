@@ -1,4 +1,4 @@
-//! Errors of functions for their authors: what happened, in which function, with which document, and where.
+//! Errors of functions for their authors: the error, the function, the document, and the position.
 //!
 //! SUMMARY   If `reset` requests it (`report`), a log line with an error has a third element: an object `{function,
 //!           doc, name, message, module, line, column, source_line, caret, stack}`, without unknown members. An error
@@ -141,13 +141,13 @@ struct Details {
 /// A function's return value.
 #[derive(Clone, Debug)]
 pub(super) struct Returned {
-    /// Its type, in words.
+    /// Its type, as text.
     kind: &'static str,
     /// The id of the function's document.
     doc: Option<String>,
 }
 
-/// The type of a promise, in words.
+/// The type of a promise, as text.
 const PROMISE: &str = "a promise";
 
 impl Returned {
@@ -172,7 +172,7 @@ pub(super) struct Report {
     is_told: Cell<bool>,
     /// The index of the document among several.
     document: Cell<usize>,
-    /// The last return value, in words.
+    /// The type of the last return value, as text.
     returned: Cell<Option<&'static str>>,
 }
 
@@ -198,7 +198,7 @@ impl Report {
         }
     }
 
-    /// Records the function to be compiled or called next.
+    /// Records the function to compile or call next.
     pub(super) fn at(&self, function: impl FnOnce() -> Json) {
         if self.is_wanted() {
             self.function.replace(function());
@@ -433,7 +433,7 @@ fn id_of(document: &str) -> Option<String> {
     Some(cut(&id, MESSAGE_CHARACTERS_MAX))
 }
 
-/// A value's type, in words.
+/// A value's type, as text.
 fn kind_of(value: &Value<'_>) -> &'static str {
     match value.type_of() {
         Type::Promise => PROMISE,

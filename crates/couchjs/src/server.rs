@@ -346,7 +346,7 @@ impl Server {
     }
 }
 
-/// Whether the system has room for a line's uncounted copies.
+/// Whether the system has memory for a line's uncounted copies.
 fn check_room(line: &str) -> Result<(), Failure> {
     if (COPIED_BYTES_MIN..LONG_BYTES).contains(&line.len()) {
         let room = Vec::<u8>::new().try_reserve_exact(line.len() * LINE_COPIES);
@@ -360,7 +360,7 @@ impl Reader for Server {
         if !self.started {
             return false;
         }
-        // Most tenants have one function, whose realm came with its engine: idle isolates stay small.
+        // Most tenants have one function, whose realm was created with its engine: idle isolates stay small.
         self.process.prepared() == 0 && self.process.prepare()
             || self.old.take().is_some()
             || self.process.prepare()

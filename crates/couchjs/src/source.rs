@@ -22,10 +22,10 @@ const STATEMENT: &str = "let[]='';0,";
 /// Ends the statement.
 const SEPARATOR: &str = ";";
 
-/// Everything that may be inserted into a source.
+/// All possible insertions into a source.
 pub(super) const INSERTED: [&str; 3] = [EXPRESSION, STATEMENT, SEPARATOR];
 
-/// The most nameless functions mended in a source, and the most tries for each.
+/// Maximum number of nameless functions mended in a source, and of tries for each.
 const MENDS_MAX: usize = 100;
 
 /// The engine's message for a nameless function where a declaration is expected.

@@ -2,8 +2,8 @@
 //!
 //! SUMMARY   [`with_tree`] parses a source and passes its tree on; [`parameters`] finds the parameters of its
 //!           function.
-//! PROMISES  Invalid sources have no tree, nor do those with too many bytes or brackets for the stack: the parser has
-//!           no limit of its own.
+//! PROMISES  Invalid sources have no tree, nor do those with too many bytes or brackets for the stack: the parser
+//!           itself has no limit.
 //! LIMITS    Of the source forms beyond JavaScript's, knows only [`begun`].
 
 use oxc_allocator::Allocator;

@@ -50,7 +50,7 @@ pub(super) enum Reduced<'a> {
         /// Counts their memory until they are reduced.
         _held: Held,
     },
-    /// Rows that the engine parses: invalid ones, or more than memory has room for twice.
+    /// Rows that the engine parses: invalid ones, or those too large to hold twice in memory.
     Rows(&'a str),
     /// Results of earlier reductions.
     Results(&'a str),
@@ -252,7 +252,7 @@ impl Views {
                 let values = Rest(values.collect::<rquickjs::Result<Vec<_>>>()?);
                 let runner: Function<'_> = function.runners.clone().restore(ctx)?.get(runner)?;
                 let answer = runner.call((function.call.clone().restore(ctx)?, values))?;
-                // The result is a list of its own.
+                // The result is a separate list.
                 results.add(ctx, &answer)
             })
         });
@@ -288,7 +288,7 @@ impl ViewFunction {
         })
     }
 
-    /// Records for a report whether it emitted a row for a document, given as JSON text, and what it returned.
+    /// Records for a report whether it emitted a row for a document, given as JSON text, and its return value.
     fn note(&self, rows: &Object<'_>, document: Option<&str>) {
         let is_empty = rows.as_array().is_some_and(Array::is_empty);
         self.emitted.set(self.emitted.get() || !is_empty);
@@ -303,7 +303,7 @@ impl ViewFunction {
     }
 }
 
-/// Returns the source that is given as JSON.
+/// Returns the source given as JSON.
 pub(super) fn source_text(json: Option<&str>) -> Result<String, Failure> {
     let missing = || Failure::error("not_found", "missing function");
     let json = json.ok_or_else(missing)?;

@@ -17,7 +17,7 @@ use super::text::quote;
 /// Maximum nesting written here.
 const DEPTH_MAX: usize = 8;
 
-/// The most elements of a list written here: a sparse list may have billions.
+/// Maximum number of elements of a list written here: a sparse list may have billions.
 const ELEMENTS_MAX: f64 = 100_000.0;
 
 /// Maximum length of a document's rows written here, in bytes: the engine limits its own memory.
@@ -26,7 +26,7 @@ const TEXT_BYTES_MAX: usize = 8 << 20;
 /// Maximum length of a string escaped here, in bytes: escapes may make it six times as long.
 const QUOTED_BYTES_MAX: usize = 64 << 10;
 
-/// The most values of a document's rows.
+/// Maximum number of values of a document's rows.
 const VALUES_MAX: f64 = 3.0 * ELEMENTS_MAX;
 
 /// From 2^50 on, a number with a fraction may lie exactly between two shortest decimal forms: JavaScript takes the
@@ -109,7 +109,7 @@ impl Writer<'_> {
         self.check_room(0)
     }
 
-    /// Checks that a text of this length fits.
+    /// Checks that a string of this length fits.
     fn check_room(&self, bytes: usize) -> Written {
         (self.text.len() + bytes <= self.limit).then_some(())
     }

@@ -7,7 +7,7 @@
 //!           by member in their order in the text (name, then value), the shorter first. No sort key is a prefix of
 //!           another, so that a tie-breaker can be appended.
 //! SOURCE    couch_ejson_compare: less/2 and less_json_ids/2.
-//! LIMITS    Sort keys are valid for one run: another version of the collation data may make others.
+//! LIMITS    Sort keys are valid for one run: another version of the collation data may produce others.
 
 use std::cmp::Ordering;
 

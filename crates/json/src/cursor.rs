@@ -105,8 +105,8 @@ impl<const VALID: bool> Cursor<'_, VALID> {
         Some(!is_empty)
     }
 
-    /// Skips what separates elements of an array, or members of an object, with this bracket. `false`: it ended, and
-    /// is skipped. `None`: something else follows.
+    /// Skips the separator between elements of an array, or members of an object, with this bracket. `false`: it
+    /// ended, and is skipped. `None`: something else follows.
     pub fn goes_on(&mut self, bracket: u8) -> Option<bool> {
         let byte = self.peek()?;
         self.at += 1;

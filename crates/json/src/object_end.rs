@@ -13,7 +13,7 @@ pub struct ObjectEnd {
 }
 
 impl ObjectEnd {
-    /// Returns whether a beginning of the object was seen.
+    /// Returns whether the beginning of the object was seen.
     pub fn has_begun(&self) -> bool {
         self.at > 0
     }

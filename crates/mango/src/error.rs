@@ -68,7 +68,7 @@ pub enum SelectorErrorKind {
     /// It exceeds one of this library's limits.
     #[error("the selector {what} (at most {limit})")]
     TooLarge {
-        /// What exceeds it.
+        /// The value that exceeds it.
         what: &'static str,
         /// The limit.
         limit: usize,

@@ -14,7 +14,7 @@ use super::members::{Kind, kind_of};
 use json::cursor::{Elements, Members};
 use json::string::unescape;
 
-/// The most segments of a field's name. Each walks part of the document once more.
+/// Maximum number of segments of a field's name. Each walks part of the document once more.
 pub const FIELD_SEGMENTS_MAX: usize = 64;
 
 /// Splits a field's name at points without a preceding backslash.

@@ -20,7 +20,7 @@ const DEPTH_MAX: usize = 100;
 /// Returns a selector's normal form for a replication id; its bytes never change between versions.
 ///
 /// # Errors
-/// The mistake, in words.
+/// The mistake, as a message.
 pub fn id_form(selector: &Map<String, Value>) -> Result<Value, String> {
     if selector.is_empty() {
         return Ok(Value::Object(Map::new()));

@@ -61,7 +61,7 @@ pub(crate) fn kind_of(text: &str) -> Kind {
 /// Returns the text without surrounding white space if it is one JSON value.
 ///
 /// # Errors
-/// What is wrong with it, and where.
+/// The syntax error and its position.
 pub(crate) fn checked(text: &str) -> Result<&str, serde_json::Error> {
     serde_json::from_str::<&RawValue>(text).map(RawValue::get)
 }

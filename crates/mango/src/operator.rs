@@ -97,7 +97,7 @@ const fn value(
     row(name, takes, Meaning::Value(condition, negation))
 }
 
-/// What an operator does with its argument.
+/// How an operator uses its argument.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Meaning {
     /// Joins its argument's selectors, for the same field.
@@ -137,7 +137,7 @@ impl Meaning {
     }
 }
 
-/// How many of several selectors must hold.
+/// How many of several selectors must match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Join {
     /// All of them.

@@ -11,7 +11,7 @@ use super::error::MatchError;
 use json::cursor::{Cursor, Token};
 use json::string::unescape;
 
-/// The most bytes of names and values of a document's entries.
+/// Maximum number of bytes of names and values of a document's entries.
 pub const TEXT_ENTRIES_BYTES_MAX: usize = 64 << 20;
 
 /// The field with the names of all others.

@@ -8,8 +8,8 @@
 //!           ([`LastVerdict::changed`]).
 //! CALLED    By the pool's core, which has a throttle and a stress in each pool; by a service's actor, which obeys;
 //!           by code that creates processes, which asserts.
-//! SOURCE    Postfix master: master_avail (who watches the socket, when a child may be created), master_spawn
-//!           (throttling), its stress-adaptive behaviour.
+//! SOURCE    Postfix master: master_avail (which process watches the socket, when a child may be created),
+//!           master_spawn (throttling), its stress-adaptive behaviour.
 //! DIFFERS   In Postfix an available child accepts connections. Here the service accepts for the child, so a throttled
 //!           service still accepts one connection for each available process, and accepted connections without a
 //!           process are counted.

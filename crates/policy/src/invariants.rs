@@ -48,7 +48,7 @@ pub enum Invariant {
     Pm27,
 }
 
-/// `Err` has what was found.
+/// `Err` has the finding.
 type Judgement = Result<(), String>;
 
 /// The check of an invariant.
@@ -197,7 +197,7 @@ impl fmt::Display for Invariant {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
     pub id: Invariant,
-    /// Where, and what was found.
+    /// The place and the finding.
     pub detail: String,
 }
 

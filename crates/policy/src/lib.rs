@@ -1,4 +1,4 @@
-//! Decisions, and nothing else: no actors, no clock, no environment, no input or output.
+//! Decisions only: no actors, no clock, no environment, no input or output.
 //!
 //! Everything here is a plain struct that maps an event and a time to a list of actions. The actors of `settee`
 //! translate messages to events and carry the actions out.

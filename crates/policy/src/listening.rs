@@ -23,7 +23,7 @@ pub enum MayAccept {
     Yes,
     /// The maximum is reached: further connections wait until one ends.
     Full,
-    /// Too few descriptors are left: an idle client has to make room.
+    /// Too few descriptors remain: an idle client must be disconnected.
     MakeRoom,
 }
 
@@ -79,7 +79,7 @@ impl Listening {
         self.now |= now;
     }
 
-    /// Returns whether a stopping listener has finished: no client is left, and the last replies have been delivered.
+    /// Returns whether a stopping listener has finished: no client remains, and the last replies have been delivered.
     /// It does not wait for handshakes.
     pub const fn has_finished(&self, clients: usize) -> bool {
         self.stopping && clients == 0 && (self.relays == 0 || self.now)

@@ -1,8 +1,8 @@
 //! Skips requests that have proved useless, and retries them now and then.
 //!
-//! SUMMARY   A [`FailureAverage`] takes the wasted fraction of each call, from 0 to 1, and decides whether the next
-//!           call is worth making.
-//! PROMISES  While calls are skipped, one is still made every [`TRY_AGAIN`], so that a changed situation is noticed.
+//! SUMMARY   A [`FailureAverage`] averages the wasted fraction of each call, from 0 to 1, and decides whether the
+//!           next call is worth making.
+//! PROMISES  While calls are skipped, one is still made every [`TRY_AGAIN`], to notice changed conditions.
 //! SOURCE    `couch_replicator_worker`: the moving averages over `_revs_diff` and `_bulk_get`.
 //! LIMITS    As in CouchDB, the averages cover the whole replication, and calls that several workers make at the same
 //!           time all count; none waits for the result of another.
@@ -24,12 +24,12 @@ pub(crate) struct FailureAverage {
 }
 
 impl FailureAverage {
-    /// For `_revs_diff`: wasted is what turns out to be missing, without a known ancestor.
+    /// For `_revs_diff`: revisions that turn out to be missing, without a known ancestor, are wasted.
     pub(crate) const fn of_revs_diff() -> Self {
         Self::new(0.4, 0.95)
     }
 
-    /// For `_bulk_get`: wasted is what must be read separately anyway.
+    /// For `_bulk_get`: documents that must be read separately anyway are wasted.
     pub(crate) const fn of_bulk_get() -> Self {
         Self::new(0.25, 0.5)
     }

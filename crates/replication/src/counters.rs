@@ -14,7 +14,7 @@ use strum::{EnumCount, IntoStaticStr, VariantArray};
 #[derive(Clone, Copy, Debug, EnumCount, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum Counter {
-    /// HTTP requests to databases that are replicated, every try counted
+    /// HTTP requests to replicated databases, including retries
     Requests,
     /// HTTP requests of replications that were answered
     #[strum(serialize = "responses.success")]
@@ -28,7 +28,7 @@ pub enum Counter {
     /// HTTP requests of replications for streams that failed
     #[strum(serialize = "stream_responses.failure")]
     StreamResponsesFailure,
-    /// HTTP requests of replications that went elsewhere by `connect_to`
+    /// HTTP requests of replications redirected by `connect_to`
     ConnectToApplied,
     /// Runs of replications that could not begin
     FailedStarts,
@@ -38,7 +38,7 @@ pub enum Counter {
     /// Checkpoints that could not be written
     #[strum(serialize = "checkpoints.failure")]
     CheckpointsFailure,
-    /// Failures to read changes, whether they were tried again or not
+    /// Failures to read changes, retried or not
     ChangesReadFailures,
     /// Runs that ended because changes could not be read
     ChangesReaderDeaths,
@@ -55,7 +55,7 @@ pub enum Counter {
     /// Replicator databases that were found at a start
     #[strum(serialize = "docs.dbs_found")]
     DocsDbsFound,
-    /// Updates of replicator documents that were looked at
+    /// Updates of replicator documents that were processed
     #[strum(serialize = "docs.db_changes")]
     DocsDbChanges,
     /// Replicator documents that were marked as failed

@@ -1,9 +1,9 @@
-//! The replication protocol: what a replication is, how it is named, and how it speaks to databases.
+//! The replication protocol: replications, their ids, and their requests to databases.
 //!
 //! SUMMARY   [`spec`] describes a replication, [`id`] names it, [`endpoint`] speaks HTTP to one database, [`open`]
 //!           opens one, [`log`] keeps checkpoints in both. [`changes`] reads changes, [`db_updates`] waits until a
-//!           server reports one, [`progress`] tracks a run, [`crash`] says why one ended. [`verify`] compares two
-//!           databases afterwards.
+//!           server reports one, [`progress`] tracks a run, [`crash`] has the reasons why runs end. [`verify`]
+//!           compares two databases afterwards.
 //! SOURCE    CouchDB's couch_replicator, as of 3.5. The wire is CouchDB's HTTP API.
 
 mod average;

@@ -7,7 +7,7 @@ use std::panic::resume_unwind;
 
 use tokio::task::spawn_blocking;
 
-/// The most bytes processed before other tasks get a turn.
+/// Maximum number of bytes processed before other tasks get a turn.
 const LIGHT_BYTES: usize = 512 << 10;
 
 /// Does work on this many bytes.

@@ -34,7 +34,7 @@ impl Received {
     }
 }
 
-/// What follows an answer.
+/// The connection's state after an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Then {
     /// The next request.

@@ -2,7 +2,7 @@
 //!
 //! SUMMARY   [`DocumentStore`] is the interface of [`RedbStore`](super::redb::RedbStore), a file of one process, and
 //!           of the store in PostgreSQL, which several daemons share. One test suite covers both.
-//! PROMISES  An acknowledged write is durable, whatever happens to the process afterwards. Writers of one document
+//! PROMISES  An acknowledged write is durable, even if the process is killed afterwards. Writers of one document
 //!           are serialized: all but the first get a conflict.
 //! CALLED    By HTTP and by actors, on any thread; never blocks.
 
@@ -135,7 +135,7 @@ pub trait DocumentStore: Send + Sync + fmt::Debug {
     /// deleted before `before`, in seconds since 1970.
     fn purge(&self, before: u64, after: u64, limit: usize) -> Answer<'_, Purged>;
 
-    /// Gives free space in the store back to the system, if there is much. Returns the number of bytes.
+    /// Returns free space in the store to the system, if there is much. Returns the number of bytes.
     fn compact(&self) -> Answer<'_, u64>;
 
     /// Returns a snapshot of the store. It is dropped if not read for a minute.

@@ -26,7 +26,7 @@ pub struct Document {
 pub struct Edit {
     /// The document's id.
     pub id: String,
-    /// The revision to be replaced.
+    /// The revision to replace.
     pub expected: Option<Revision>,
     /// Whether to delete it.
     pub deleted: bool,

@@ -146,7 +146,7 @@ impl From<io::Error> for OpenProblem {
             (Kind::ReadOnlyFilesystem, _) => Self::ReadOnly(text),
             (Kind::OutOfMemory, _) => Self::Limit(text),
             (_, Some(code)) if TOO_MANY_FILES.contains(&code) => Self::Limit(text),
-            // Only redb returns these, for what it reads.
+            // Only redb returns these, from reads.
             (Kind::UnexpectedEof, _) => Self::Damaged("it ends too early".to_owned()),
             (Kind::InvalidData, _) => Self::NoStore(text),
             (kind, _) => Self::Io(kind, text),

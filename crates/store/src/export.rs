@@ -26,7 +26,7 @@ const LINE_BYTES_MAX: u64 = 64 << 20;
 /// Maximum rows read at a time.
 pub(super) const ROWS_MAX: usize = 500;
 
-/// Bytes of bodies that end a batch of rows.
+/// Size of bodies at which a batch of rows ends, in bytes.
 pub(super) const BYTES_MAX: usize = 256 << 10;
 
 /// The head of an export.
@@ -207,7 +207,7 @@ pub struct ExportLines {
     part: Part,
 }
 
-/// What follows.
+/// The part that follows.
 enum Part {
     Head,
     Rows,
@@ -288,12 +288,12 @@ pub enum ExportError {
     /// The file cannot be read.
     #[error("{0}")]
     Io(#[from] io::Error),
-    /// It differs from what was written.
+    /// It differs from the written one.
     #[error("line {line} is damaged: {what}")]
     Damaged {
         /// The line, from 1.
         line: u64,
-        /// What is wrong.
+        /// The problem.
         what: String,
     },
     /// A newer program wrote it.

@@ -1,5 +1,5 @@
-//! What the daemons of one database share besides documents: ownership of jobs, their statuses, orders to each other,
-//! and settings made at run time.
+//! State shared by the daemons of one database besides documents: ownership of jobs, their statuses, orders to each
+//! other, and settings made at run time.
 //!
 //! SUMMARY   [`FleetStore`] is its interface. A store that cannot be shared has none.
 //! PROMISES  Every request is one transaction that was carried out, was not, or failed and may have been carried out.
@@ -35,7 +35,7 @@ pub struct Daemon {
     pub name: DaemonName,
     /// The remaining time of its lease; `None` if it has expired.
     pub lease: Option<Duration>,
-    /// Whether it gives everything back, and claims nothing.
+    /// Whether it releases everything, and claims nothing.
     pub is_leaving: bool,
     /// Its reported problems, if any.
     pub report: Option<Report>,
@@ -93,7 +93,7 @@ pub struct JobRow {
 /// An order to a job's daemon.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Order {
-    /// The job that it is for.
+    /// The job.
     pub of: StatusOf,
     /// Opaque JSON; its schema is the caller's.
     pub body: String,

@@ -79,7 +79,7 @@ impl Store {
     /// request opens the store.
     ///
     /// # Errors
-    /// The system has no room for a thread.
+    /// The system cannot create a thread.
     pub fn start(
         place: StorePlace,
         watcher: Arc<dyn Watcher>,

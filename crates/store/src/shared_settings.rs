@@ -90,7 +90,7 @@ pub async fn join(fleet: &dyn FleetStore, config: &Config) -> Result<bool, Share
     take_secrets(fleet, config).await
 }
 
-/// Publishes this daemon's explicit secrets after a change: from now on the others must have the same.
+/// Publishes this daemon's explicit secrets after a change: from then on the others must have the same.
 ///
 /// # Errors
 /// See [`SharedSettingsError`].

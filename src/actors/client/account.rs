@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::in_flight::{InFlight, Sender, Share, network_of};
 
-/// How many bytes in flight of a connection are not counted.
+/// Bytes in flight of a connection that are not counted.
 pub(super) const FREE_BYTES: usize = 64 << 10;
 
 /// The account of one connection.
@@ -26,7 +26,7 @@ impl Account {
         Self(RefCell::new(in_flight.share(sender)))
     }
 
-    /// Sets the count of bytes; `false` if there is no room.
+    /// Sets the count of bytes; `false` if the limit is reached.
     pub(super) fn set(&self, bytes: usize) -> bool {
         let counted = if bytes > FREE_BYTES { bytes } else { 0 };
         self.0.borrow_mut().set(counted).is_ok()

@@ -122,7 +122,7 @@ impl Client {
                 return self.turn_away(&id, &ErrorReply::bad_request(reason), ctx);
             }
         };
-        // A task of its own, because an actor would poll everything it waits for at each line. Ends with the client's
+        // A separate task, because an actor would poll everything it waits for at each line. Ends with the client's
         // input, the process, or the connection.
         let running = actix_rt::spawn(relay.run());
         self.mode = Mode::Relay(RunningRelay {

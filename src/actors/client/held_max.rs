@@ -5,8 +5,8 @@
 //! PROMISES  A process is counted when it is about to be lent, so concurrent requests cannot exceed the limit either.
 //!           A holder at its limit is refused instead of queued, since it would wait for itself. The process is
 //!           returned unused.
-//! LIMITS    Counts held processes: those used by functions and by `settee attach` over its own pipes for the time of
-//!           an answer do not count. Loans made without a limit do not count after a change that sets one.
+//! LIMITS    Counts held processes: those lent for one answer, to functions or to `settee attach` over its own pipes,
+//!           do not count. Loans made without a limit do not count after a change that sets one.
 
 use std::cell::RefCell;
 use std::net::IpAddr;

@@ -1,10 +1,10 @@
 //! A connection of a service: it is lent one process for its lifetime.
 //!
 //! SUMMARY   Takes and resets a process before reading anything; then each line goes to the process, and all its
-//!           output up to the answer comes back, as with `attach`.
-//! PROMISES  A connection not ended by its client gets a last line, `["error", NAME, REASON]`: no process, its end, a
-//!           broken protocol, a timeout, the service's end. A process is returned after an answered reset, or is
-//!           replaced.
+//!           output up to the answer is returned, as with `attach`.
+//! PROMISES  A connection not ended by its client gets a last line, `["error", NAME, REASON]`: no process, its exit,
+//!           a protocol violation, a timeout, the service's shutdown. A process is returned after an answered reset,
+//!           or is replaced.
 //! SOURCE    Postfix master: a connection has its process until it ends. The error line is CouchDB's.
 
 use std::rc::Rc;
@@ -34,7 +34,7 @@ pub(crate) struct Lending {
     pub prompt_timeout: Option<Duration>,
     /// How long the client may hold it without sending a prompt or reading the answers; `None`: no limit.
     pub client_timeout: Option<Duration>,
-    /// How long the client may hold it at all; `None`: no limit.
+    /// How long the client may hold it in total; `None`: no limit.
     pub session_timeout: Option<Duration>,
     /// The claim to a process, until one is lent or refused.
     pub claim: Option<Claim>,
@@ -55,7 +55,7 @@ impl Lending {
     }
 }
 
-/// Counts the end of a service's connection, once: with its reason, or as caused by the service.
+/// Counts a service connection's end, once: with its reason, or as caused by the service.
 pub(crate) struct EndCount {
     metrics: Arc<ServiceMetrics>,
     counted: bool,
@@ -133,7 +133,7 @@ impl Client {
             return;
         };
         if self.session.phase() >= Phase::Closing {
-            // It has waited too long after a stop.
+            // It waited too long after a stop.
             return;
         }
         let (timeout, session_timeout) = (lending.prompt_timeout, lending.session_timeout);

@@ -45,7 +45,7 @@ impl Lines {
         }
     }
 
-    /// Waits for room, for the end, or for the client to disconnect.
+    /// Waits until reading may continue, the connection ends, or the client disconnects.
     fn wait(&mut self, cx: &mut Context<'_>) -> Poll<Option<Input>> {
         self.session.wake_reader_later(cx.waker());
         if self.hang_up.is_none() {

@@ -22,7 +22,7 @@ impl UserNames {
         Self::of(&fs::read_to_string("/etc/passwd").unwrap_or_default())
     }
 
-    /// Parses a text like `/etc/passwd`: name, password, number, ..
+    /// Parses text like `/etc/passwd`: name, password, number, ..
     fn of(users: &str) -> Self {
         let users = users.lines().filter_map(|line| {
             let mut fields = line.split(':');

@@ -58,7 +58,7 @@ const LINE_BYTES_MAX: usize = 1 << 20;
 /// Unread answers at which reading pauses, in bytes.
 const UNSENT_BYTES_MAX: usize = 1 << 20;
 
-/// How long the client may take to read its last answers when the service ends the conversation.
+/// How long the client may take to read its last answers when the service ends the relay.
 const LAST_WORDS_WAIT: Duration = Duration::from_secs(2);
 
 /// Offset of a signal's exit status, as in a shell.
@@ -79,7 +79,7 @@ pub(super) struct RelayTerms {
 pub(super) enum Signal {
     /// One of its processes has ended.
     ProcessDown,
-    /// The service ends.
+    /// The service is shutting down.
     Stop,
 }
 
@@ -236,7 +236,7 @@ impl Relay {
             // It was requested before this line set the client's timeout.
             Loan::Asked(_) if self.asked_until > self.patient_until() => self.ask(),
             Loan::Asked(_) => {}
-            // The line waits until others have had their turn.
+            // The line waits until other clients have had their turn.
             Loan::Held(_) if self.sent > 0 && self.turn_is_over() => {}
             Loan::Held(_) => self.send(),
         }
@@ -356,7 +356,7 @@ impl Relay {
         }
     }
 
-    /// Releases the process; its unanswered lines are for the next one.
+    /// Releases the process; the next one gets its unanswered lines.
     fn part_with_process(&mut self) {
         self.sent = 0;
         self.unanswered
@@ -388,7 +388,7 @@ impl Relay {
         let Some(next) = self.unanswered.front_mut() else {
             return self.process_down();
         };
-        // A process that has ended may have answered it, too.
+        // A process that has ended may have answered it as well.
         next.came = Instant::now();
         if self.sent == 0 && self.taught.is_portable() && self.turn_is_over() {
             self.give_back();
@@ -430,7 +430,7 @@ impl Relay {
         None
     }
 
-    /// Returns the process after the last answer, and reports whether it lived.
+    /// Returns the process after the last answer, and reports whether it was alive.
     async fn finish(mut self) -> TunnelEnd {
         match std::mem::replace(&mut self.loan, Loan::None) {
             Loan::Held(held) => give_back(held.lease).await,

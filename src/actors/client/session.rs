@@ -55,7 +55,7 @@ pub(super) enum Phase {
     Open,
     /// Ending: requests that have arrived are still read, and a connection's first one is awaited.
     Last,
-    /// Nothing more is read; it ends when every open request is answered and written.
+    /// Reading has stopped; it ends when every open request is answered and written.
     Closing,
     /// It has ended.
     Over,
@@ -99,9 +99,9 @@ pub(super) struct Session {
     pub(super) query_servers: QueryServers,
     phase: Cell<Phase>,
     unsent: RefCell<BytesMut>,
-    /// Whether a task is running that writes once the socket has room.
+    /// Whether a task is waiting to write once the socket is writable.
     sending: Cell<bool>,
-    /// Woken when there is room again, or when the connection has ended.
+    /// Woken when reading may continue, or when the connection has ended.
     reader: RefCell<Option<Waker>>,
     /// Requests that count toward pausing.
     pub(super) in_hand: Load,
@@ -255,7 +255,7 @@ impl Session {
         in_hand == 0 && self.unsent.borrow().is_empty()
     }
 
-    /// Returns whether the client would lose nothing with the connection.
+    /// Returns whether the connection has no state that the client would lose.
     fn is_idle(&self) -> bool {
         let holds = self.is_tunnel.get() || self.paused.get() || !self.held.borrow().is_empty();
         self.is_quiet() && !holds && self.phase.get() == Phase::Open
@@ -270,7 +270,7 @@ impl Session {
         is_idle
     }
 
-    /// Counts open requests, with `partial` bytes of an incomplete line; `false` if there is no room.
+    /// Counts open requests, with `partial` bytes of an incomplete line; `false` if the limit is reached.
     pub(super) fn count_partial(&self, partial: usize) -> bool {
         self.partial_bytes.set(partial);
         self.account.set(self.bytes())
@@ -282,7 +282,7 @@ impl Session {
         self.has_spoken.set(true);
     }
 
-    /// Returns whether the client is in the middle of a line, has not sent any yet, or has requested a tunnel.
+    /// Returns whether the client is in the middle of a line, has not sent one yet, or has requested a tunnel.
     pub(super) fn is_to_speak(&self) -> bool {
         self.partial_bytes.get() > 0 || !self.has_spoken.get() || self.is_tunnel.get()
     }

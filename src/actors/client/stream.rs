@@ -54,7 +54,7 @@ impl Stream {
         Self::Tcp(stream)
     }
 
-    /// Returns the peer's address, unless the socket is local by nature.
+    /// Returns the peer's address; `None` for a Unix socket.
     pub(super) fn address(&self) -> Option<SocketAddr> {
         match self {
             Self::Unix(_) => None,

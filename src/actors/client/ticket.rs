@@ -15,7 +15,7 @@ use crate::messages::client_error::ErrorReply;
 /// may be in the next line.
 const WAITING_MAX: usize = 4096;
 
-/// The same as a size, in bytes. A single request of any size is accepted.
+/// Maximum size of waiting requests, in bytes. A single request of any size is accepted.
 const WAITING_BYTES_MAX: usize = 16 << 20;
 
 impl Session {
@@ -58,7 +58,7 @@ impl Ticket {
         self.id.is_none()
     }
 
-    /// Lets it wait for a process, or refuses it if too many are waiting.
+    /// Counts it as waiting for a process, or refuses it if too many are waiting.
     pub(super) fn wait_for_process(mut self) -> Option<Self> {
         let session = &self.session;
         let waiting = &session.waiting;

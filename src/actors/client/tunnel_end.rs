@@ -1,4 +1,4 @@
-//! The orderly end of a tunnel: returns the process, and tells the client whether it lived.
+//! The orderly end of a tunnel: returns the process, and reports to the client whether it was alive.
 //!
 //! SUMMARY   A process may end after answering its last command, which only shows at the next prompt. So it is reset
 //!           here, as after every tunnel, and the connection ends after its answer.
@@ -47,7 +47,7 @@ impl TunnelEnd {
         Self::ended(&exit)
     }
 
-    /// The process lives, or there was none at the end.
+    /// The process is alive, or there was none at the end.
     pub(super) fn alive() -> Self {
         Self {
             alive: true,
@@ -55,7 +55,7 @@ impl TunnelEnd {
         }
     }
 
-    /// The client's conversation was ended; `how` follows "the process".
+    /// The client's tunnel was ended; `how` follows "the process".
     pub(super) fn ended(how: &str) -> Self {
         Self {
             exit: Some(how.to_owned()),
@@ -81,14 +81,14 @@ impl TunnelEnd {
     /// Returns the last line of the connection.
     pub(super) fn line(&self) -> Vec<u8> {
         let mut line = vec![END_MARK];
-        // Flags and texts always serialize.
+        // Flags and strings always serialize.
         line.extend(serde_json::to_vec(self).unwrap_or_default());
         line.push(b'\n');
         line
     }
 }
 
-/// Returns a process after all its prompts were answered, and reports whether it lives.
+/// Returns a process after all its prompts were answered, and reports whether it is alive.
 pub(super) async fn give_back(lease: Lease) -> TunnelEnd {
     let shared = Arc::clone(&lease.process.shared);
     let is_fit = match shared.condition_on_loss(lease.token) {

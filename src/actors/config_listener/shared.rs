@@ -26,7 +26,7 @@ const RETRY: Duration = Duration::from_secs(5);
 
 /// The shared store, and the state of sharing.
 pub struct SharedSettings {
-    /// Where it is kept.
+    /// The shared store.
     pub fleet: Arc<dyn FleetStore>,
     /// Whether explicit secrets were compared, and generated ones adopted.
     pub has_joined: Cell<bool>,

@@ -1,6 +1,6 @@
 //! Replications with a live run, of any scheduler.
 //!
-//! SUMMARY   A run holds its replication's id in [`LiveRuns`] until nothing of it is left. A later run waits for
+//! SUMMARY   A run holds its replication's id in [`LiveRuns`] until all of it is dropped. A later run waits for
 //!           that, with a monitor.
 //! PROMISES  It outlives schedulers and their supervisors: a run of a failed scheduler, or a killed run that has not
 //!           ended, delays its successor, and no other run.

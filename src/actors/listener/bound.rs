@@ -2,7 +2,7 @@
 //!
 //! PROMISES  Only this user can reach a Unix socket until its owner changes that. Its file is removed with it, if it
 //!           is still the one that we created. An error of accept delays the next one and loses no connection; one
-//!           connection is lost if the event loop has no room.
+//!           connection is lost if the event loop cannot register it.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -222,7 +222,7 @@ fn accept(listener: &OwnedFd) -> io::Result<OwnedFd> {
 pub(crate) struct Acceptor {
     listener: AsyncFd<OwnedFd>,
     is_tcp: bool,
-    /// Whether the last connection was lost because the event loop had no room.
+    /// Whether the last connection was lost because the event loop could not register it.
     has_failed: Cell<bool>,
 }
 

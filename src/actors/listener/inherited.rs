@@ -122,8 +122,8 @@ impl Inherited {
         Ok(Self(RefCell::new(sockets)))
     }
 
-    /// Takes the Unix socket for a key or a service, if it was passed. Its path is where it was bound, or `path` if
-    /// that is unknown.
+    /// Takes the Unix socket for a key or a service, if it was passed. Its path is the one it was bound to, or `path`
+    /// if unknown.
     ///
     /// # Errors
     /// It is a TCP socket.

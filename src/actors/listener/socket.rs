@@ -18,16 +18,16 @@ use crate::config::own_folder::{self, OTHERS_ENTER};
 /// The permission bits that let others replace the socket.
 const OTHERS_WRITE: u32 = 0o022;
 
-/// The bit that lets everybody enter a directory.
+/// The bit that lets all users enter a directory.
 const STRANGERS_ENTER: u32 = 0o001;
 
-/// Who may use the socket, as file modes: its owner, or also the members of a group.
+/// The users allowed to connect, as file modes: the owner, or also the members of a group.
 #[derive(Clone, Copy)]
 struct Modes {
     socket: u32,
     directory: u32,
     /// The bits of a directory that must not be set. The socket's own mode, which only the owner can change, decides
-    /// who may connect; so everybody may enter the directory of a shared socket.
+    /// who may connect; so all users may enter the directory of a shared socket.
     too_much: u32,
     /// The group of the socket and its directory.
     group: Option<u32>,
@@ -90,7 +90,7 @@ pub enum SocketError {
     NotOurs {
         /// Its path.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem.
         what: &'static str,
     },
     /// Others could reach the socket.
@@ -98,7 +98,7 @@ pub enum SocketError {
     Exposed {
         /// The directory.
         directory: PathBuf,
-        /// Who could enter.
+        /// The users who could enter.
         what: String,
     },
     /// The system refuses.
@@ -132,10 +132,10 @@ impl SocketError {
     }
 }
 
-/// Creates the socket at a path, or the one beside it, and its directory if it is missing.
+/// Creates the socket at a path, or the one next to it, and its directory if missing.
 ///
 /// # Errors
-/// See [`SocketError`]; anything at the path is kept, except a socket of this user's that nobody listens on.
+/// See [`SocketError`]; anything at the path is kept, except a socket of this user's without a listener.
 pub(crate) async fn bind_socket(server: &Server, path: &Path) -> Result<Bound, SocketError> {
     let modes = Modes::of(server)?;
     let directory = match path.parent() {
@@ -150,7 +150,7 @@ pub(crate) async fn bind_socket(server: &Server, path: &Path) -> Result<Bound, S
     clear(path).await?;
     let cannot = |what| SocketError::system(path, what);
     let bound = Bound::unix(path).map_err(cannot("cannot make the socket"))?;
-    // The group first: until it has its members' bits nobody else can connect.
+    // The group first: until the mode has the group's bits only the owner can connect.
     if modes.group.is_some() {
         chown(path, None, modes.group).map_err(cannot("cannot give it to the group"))?;
     }
@@ -173,7 +173,7 @@ fn prepare(directory: &Path, modes: Modes) -> Result<(), SocketError> {
         let directory = directory.to_owned();
         return Err(SocketError::Exposed { directory, what });
     }
-    // A directory that everybody may enter admits the group, too, and others may need it unchanged.
+    // A directory open to all users admits the group too, and other programs may need it unchanged.
     if modes.directory == 0o700 || found.mode() & STRANGERS_ENTER != 0 {
         return Ok(());
     }

@@ -1,6 +1,6 @@
-//! Which layers of the pools' cells hold: logged once, shown by `status`.
+//! Tests which layers of the pools' cells are effective: logged once, shown by `status`.
 //!
-//! PROMISES  Each cell is tried once, at the start and when the first pool gets it. Missing layers are logged once,
+//! PROMISES  Each cell is probed once, at startup or when the first pool gets it. Missing layers are logged once,
 //!           with the remedy; pools without a cell are named.
 
 use std::collections::BTreeSet;
@@ -17,7 +17,7 @@ use crate::otp::tell::Tell;
 use crate::query_server::tried_cell::TriedCell;
 use policy::pool::PoolId;
 
-/// Maximum texts about cells logged between two reloads.
+/// Maximum messages about cells logged between two reloads.
 const TOLD_MAX: usize = 64;
 
 /// The cells of all pools that have one.
@@ -25,7 +25,7 @@ const TOLD_MAX: usize = 64;
 pub(super) struct PoolCells {
     /// Pool -> its name and its cell.
     pools: FxHashMap<PoolId, (Arc<str>, Arc<TriedCell>)>,
-    /// The texts logged about the cells.
+    /// The messages logged about the cells.
     told: BTreeSet<String>,
 }
 

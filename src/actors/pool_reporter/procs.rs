@@ -23,7 +23,7 @@ use policy::pool::{ProcId, ProcPhase, ProcStatus};
 /// Serializes the readings.
 static READINGS: Turns = Turns::new(1);
 
-/// What a process does, in list order.
+/// The state of a process, in list order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 pub(crate) enum State {
@@ -142,8 +142,8 @@ fn describe_started(
         ddoc: of_subject(subject.and_then(|subject| subject.ddoc.as_ref())),
         function: subject.map(|subject| subject.function.clone()),
         uses: core.map(|core| core.uses),
-        // Read after its state's time, and not from the core, which was queried earlier: no state lasts longer than a
-        // life.
+        // Read after its state's time, not from the core, which was queried earlier: a state is never older than its
+        // process.
         age_ms: core.map(|_| milliseconds(shared.age())),
         ..row
     };

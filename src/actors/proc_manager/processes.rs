@@ -9,8 +9,7 @@
 //!           time is read for tenants without a share.
 //! SOURCE    couch_proc_manager 001: new_proc, teach_ddoc, handle_info('EXIT'); pidq: notice to consumers of
 //!           remove_pool(immediate).
-//! LIMITS    The processor time of a process within this program is unknown. A use is charged when it ends, not
-//!           before.
+//! LIMITS    The processor time of a process within this program is unknown. A use is charged only when it ends.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -124,7 +123,7 @@ impl Handler<RetProc> for ProcManager {
             .expect("PM-2: an assigned process is known");
         let now = self.clock.now();
         if msg.status == ReturnStatus::Fail {
-            // First: a prompt that its holder sent before, and that arrives later, gets this error.
+            // First, so that an earlier prompt of its holder that arrives later gets this error.
             let told = PromptError::Exited(ExitReport::stopped(None));
             process.shared.set_exit_error(told);
         }
@@ -340,7 +339,7 @@ impl ProcManager {
         }
     }
 
-    /// Stops a process, at once if a prompt is pending. `by`: the sender of the order, if it is not our own.
+    /// Stops a process, at once if a prompt is pending. `by`: the sender of the order, if any.
     pub(super) fn stop(&mut self, proc: ProcId, polite: bool, by: Option<Arc<str>>) {
         if let Some(process) = self.procs.get(&proc) {
             let polite = polite && process.shared.in_flight() == 0;
@@ -372,7 +371,7 @@ impl ProcManager {
                 age: shared.age(),
             }
         });
-        // What the process knows about its end is more specific than the reason.
+        // The process's own error is more specific than the exit reason.
         let exit_error = shared.and_then(|shared| shared.exit_error().cloned());
         let exit_error = exit_error.map(|exit_error| match exit_error {
             PromptError::NotRun { because } => *because,
@@ -411,7 +410,7 @@ impl ProcManager {
             ),
             StopReason::Shutdown => ("shutting_down", "the service is shutting down".to_owned()),
             StopReason::Removed => ("pool_removed", format!("the pool '{pool}' was removed")),
-            // None of these stops a process that somebody holds.
+            // None of these stops a held process.
             StopReason::Idle
             | StopReason::Stale
             | StopReason::Reaped
@@ -432,7 +431,7 @@ impl ProcManager {
         self.revoke(client, (proc, token), name, reason);
     }
 
-    /// Notifies a client that a process that it holds is revoked, and why: for programs and for people.
+    /// Notifies a client that a process it holds is revoked, with the reason for programs and for users.
     fn revoke(
         &self,
         client: ClientId,

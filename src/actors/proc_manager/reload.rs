@@ -131,7 +131,7 @@ impl ProcManager {
             self.event(Event::SetThresholdTs, ctx);
         }
         if let Some(before) = following.before {
-            // Freeing the settings of many pools and tenants takes long. Without a thread they are freed here.
+            // Freeing the settings of many pools and tenants is slow. Without a thread they are freed here.
             drop(blocking::run("reload", move || drop(before)));
         }
     }

@@ -32,7 +32,7 @@ use policy::pool::{
 };
 use policy::time::Timestamp;
 
-/// Divides a request's usual time to get the time limit of its probe, so that some is left.
+/// Divides a request's usual time to get the time limit of its probe, so that some remains.
 const PROBE_SHARE: u32 = 2;
 
 /// A request's result.
@@ -44,7 +44,7 @@ pub(super) struct Waiting {
     pub(super) replier: Option<Replier<Answer>>,
     pub(super) client: ClientId,
     pub(super) want: Want,
-    /// The call that it is for.
+    /// The call.
     pub(super) call: Option<Arc<Call>>,
     /// The pools that may serve it.
     pub(super) target: Target,

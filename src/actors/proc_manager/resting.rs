@@ -1,11 +1,11 @@
-//! Suspends processes that nobody holds: nothing in their cells runs until they are lent again.
+//! Suspends processes that no client holds: nothing in their cells runs until they are lent again.
 //!
 //! SUMMARY   A process that was returned, started or taught is suspended after [`REST_AFTER`] without a loan. One
 //!           timer checks all that are due.
-//! PROMISES  A process that is returned and lent again needs no timer and no order of its own. A suspended one is
-//!           resumed before its borrower can send it anything. What runs in it all the same is stopped again, and its
-//!           tenant pays for it; if that does not help, the process is killed.
-//! LIMITS    A function's children may run on for [`REST_AFTER`] after it. Commands without a cell, and those in a
+//! PROMISES  A process that is returned and lent again needs no separate timer or order. A suspended one is
+//!           resumed before its borrower can send it anything. Processes that run in it nevertheless are stopped
+//!           again, at its tenant's cost; if that does not help, the process is killed.
+//! LIMITS    A function's children may continue for [`REST_AFTER`] after it. Commands without a cell, and those in a
 //!           cell without a pid namespace, are never suspended.
 
 use std::time::{Duration, Instant};
@@ -22,7 +22,7 @@ use policy::pool::ProcId;
 /// The time without a loan before a process is suspended: suspending and resuming costs as much as a quick prompt.
 const REST_AFTER: Duration = Duration::from_millis(50);
 
-/// The least interval between checks.
+/// Minimum interval between checks.
 const LOOK_INTERVAL_MIN: Duration = Duration::from_millis(5);
 
 /// The interval between checks of suspended cells, until nothing runs in them.
@@ -50,7 +50,7 @@ impl Settling {
     }
 }
 
-/// Processes that may have to be suspended soon.
+/// Processes that may have to be suspended.
 #[derive(Default)]
 pub(super) struct Due {
     settling: FxHashMap<ProcId, Settling>,
@@ -143,7 +143,7 @@ impl ProcManager {
         let seen = blocking::run("rest", look).into_actor(self);
         ctx.spawn(seen.map(|seen, manager, ctx| {
             manager.resting.is_settling = false;
-            // Without a thread to check on, it checks again later.
+            // Without a thread for the check, it is repeated later.
             for (rest, seen) in seen.unwrap_or_default() {
                 manager.judge_rest(rest, seen, ctx);
             }
@@ -151,14 +151,14 @@ impl ProcManager {
         }));
     }
 
-    /// Stops again what still runs, and kills the process if that does not help.
+    /// Stops running processes again, and kills the query server if that does not help.
     fn judge_rest(
         &mut self,
         (proc, since): (ProcId, Instant),
         seen: Option<Activity>,
         ctx: &mut Context<Self>,
     ) {
-        // One that was lent meanwhile is suspended anew, or not.
+        // One lent meanwhile has another check, or none.
         let settling = self.resting.settling.remove(&proc);
         let Some((mut settling, process)) = settling.zip(self.procs.get(&proc)) else {
             return;

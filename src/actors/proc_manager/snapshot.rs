@@ -1,7 +1,7 @@
-//! A snapshot of the pools, for people and machines.
+//! A snapshot of the pools, for display and for programs.
 //!
 //! SUMMARY   The manager copies numbers and shares texts; the caller converts them to a [`DaemonStatus`].
-//! PROMISES  Work that takes long with many pools is not done on the manager's thread.
+//! PROMISES  Work that is slow with many pools is not done on the manager's thread.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,9 +1,9 @@
 //! The pools for operators and services: their state, the process list (`settee ps`), the order to end a process
 //! (`settee kill`), and events, which the PoolReporter logs and services follow.
 //!
-//! PROMISES  A loan notifies nobody. A watcher of a pool gets every change, and only changes, in the turn in which it
-//!           happens; its channel ends with the pool. Killing a process is an order to its actor; the core handles
-//!           its end like any other.
+//! PROMISES  A loan sends no notification. A watcher of a pool gets every change, and only changes, in the turn in
+//!           which it happens; its channel ends with the pool. Killing a process is an order to its actor; the core
+//!           handles its end like any other.
 
 use std::sync::Arc;
 
@@ -70,7 +70,7 @@ impl Handler<KillProc> for ProcManager {
         let by = msg.by();
         let how = match state {
             State::Ending if !msg.now => "ending",
-            // A pending prompt cannot be waited for.
+            // The service cannot wait for a pending prompt.
             _ if msg.now || shared.in_flight() > 0 => "killed",
             _ => "told",
         };
@@ -118,7 +118,7 @@ impl Handler<WatchPool> for ProcManager {
 
 /// The state of pools and processes.
 impl ProcManager {
-    /// Returns who a client is, for display.
+    /// Describes a client, for display.
     pub(super) fn holder(&self, client: ClientId) -> KnownHolder {
         let known = self.clients.get(&client);
         KnownHolder {
@@ -127,7 +127,7 @@ impl ProcManager {
         }
     }
 
-    /// Finds the pools with a name: one that stays, and others being removed.
+    /// Finds the pools with a name: at most one not being removed, and others that are.
     fn pools_named(&self, name: &str) -> Vec<PoolId> {
         let name = language_name(name);
         let named = self.pools.iter().filter(|(_, pool)| *pool.name == *name);
@@ -198,7 +198,7 @@ impl ProcManager {
     }
 }
 
-/// Events for people and services.
+/// Events for operators and services.
 impl ProcManager {
     /// Reports a pool's event.
     fn tell(&self, id: PoolId, event: PoolEvent) {

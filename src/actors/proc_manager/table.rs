@@ -28,7 +28,7 @@ pub(super) struct Pool {
     pub(super) kind: PoolKind,
     /// Its section, or an equivalent one.
     pub(super) section: Arc<PoolConfig>,
-    /// What starts its processes, for display.
+    /// The command that starts its processes, for display.
     pub(super) command: Arc<str>,
     /// Abilities of the currently configured language.
     pub(super) abilities: Arc<Abilities>,
@@ -43,7 +43,7 @@ pub(super) struct Pool {
     pub(super) exchanges: ExchangeWatch,
     /// Shared by all borrowers of its processes; created for the first one.
     pub(super) lender: Option<Arc<Lender>>,
-    /// How the last failed start failed: command, end, last output.
+    /// The last failed start: command, exit, last output.
     pub(super) failure: Option<Arc<str>>,
     /// Whether its group excludes it, so that it is in no group despite its section.
     pub(super) is_kept_out: bool,

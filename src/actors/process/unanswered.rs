@@ -19,7 +19,7 @@ use crate::query_server::prompt::{Command, leaves_list_open};
 use crate::query_server::prompt_error::TOO_MANY_ANSWERS;
 use crate::query_server::told::LogEntry;
 
-/// What a process did instead of answering the `reset` after another holder with `true`.
+/// The fault of a process that does not answer the `reset` after another holder with `true`.
 const RESET_FAILED: &str = "an answer to reset other than true";
 
 /// The unanswered commands of one message.
@@ -33,7 +33,7 @@ pub(super) struct UnansweredPrompt {
     pub(super) tenant_key: Option<Arc<str>>,
     /// The timeout of each `reset` among them.
     pub(super) reset_timeout: Duration,
-    /// All output for it so far, if it is to be answered verbatim.
+    /// All output for it so far, if the answer must be verbatim.
     pub(super) transcript: Option<Vec<u8>>,
     /// The loan that they belong to.
     pub(super) loan: Option<Arc<Loan>>,
@@ -65,7 +65,7 @@ impl UnansweredPrompt {
     }
 }
 
-/// Everything that waits for answers.
+/// All unanswered prompts.
 pub(super) struct Unanswered {
     /// Oldest first.
     queue: VecDeque<UnansweredPrompt>,
@@ -106,7 +106,7 @@ impl Unanswered {
         self.loan().is_some_and(|loan| loan.call.reports)
     }
 
-    /// What the process has done wrong if it answers the oldest with anything but the required `true`.
+    /// The fault if the process answers the oldest with anything but the required `true`.
     pub(super) fn unless_true(&self) -> Option<&'static str> {
         let head = self.queue.front()?;
         let fence = head.fence().map(|_| TOO_MANY_ANSWERS);
@@ -123,7 +123,7 @@ impl Unanswered {
         self.queue.front().is_some_and(|head| head.unless_true)
     }
 
-    /// Keeps a log entry that precedes the answer to the oldest.
+    /// Keeps a log entry printed before the answer to the oldest.
     pub(super) fn note_said(&self, entry: LogEntry) {
         if let Some(loan) = self.loan() {
             loan.said(entry);

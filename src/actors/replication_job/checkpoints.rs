@@ -1,4 +1,4 @@
-//! When a job makes checkpoints, and what follows each.
+//! When a job makes checkpoints, and its next step after each.
 //!
 //! SUMMARY   One at a time: on a timer, at the end, and when the job is stopped. A checkpoint in progress holds both
 //!           logs. An idle job checks that both databases still exist.
@@ -27,7 +27,7 @@ use replication::log::{self, Checkpoint, CheckpointError, CheckpointRun, LogBody
 use replication::progress::Progress;
 use replication::seq::Seq;
 
-/// How many idle checkpoint intervals pass before the databases are checked: with 10,000 idle jobs this is 67
+/// Idle checkpoint intervals before the databases are checked: with 10,000 idle jobs this is 67
 /// requests a second.
 const CHECK_AFTER: u32 = 10;
 
@@ -119,7 +119,7 @@ impl ReplicationJob {
         });
     }
 
-    /// Makes a checkpoint if there is anything to record, and continues as the job's state says.
+    /// Makes a checkpoint if there is anything to record, and continues according to the job's state.
     pub(super) fn checkpoint(&mut self, ctx: &mut Context<Self>) {
         let stats = self.run_counters.stats();
         let Some(running) = self.running() else {
@@ -187,7 +187,7 @@ impl ReplicationJob {
         }));
     }
 
-    /// No further checkpoint may be written: the work since the last one is the next owner's.
+    /// No further checkpoint may be written: the next owner redoes the work since the last one.
     fn lease_lost(&mut self, ctx: &mut Context<Self>) {
         self.counters().count(Counter::CheckpointsFailure);
         match self.running().map(|running| running.then) {

@@ -34,7 +34,7 @@ pub(super) struct Opened {
 ///
 /// # Errors
 /// A database cannot be opened, or its checkpoints are unreadable; the filter cannot run here; a checkpoint has to be
-/// rewritten with a newer id, but the lease is over.
+/// rewritten with a newer id, but the lease has expired.
 pub(super) async fn open(start: JobStart) -> Result<Opened, Crash> {
     let JobStart { run, settings } = &start;
     sleep(jitter(settings.startup_jitter)).await;

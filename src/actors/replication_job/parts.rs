@@ -2,9 +2,9 @@
 //!
 //! SUMMARY   reader -> bounded queue -> manager -> workers -> job. Each part is a task, and its handle notifies the
 //!           job of its end, even by a panic.
-//! PROMISES  The job learns of a batch before a worker gets it; a worker reports the end of a batch before it takes
-//!           the next. A reader or manager is finished only if it says so: if one vanishes, the replication never
-//!           looks complete.
+//! PROMISES  The job is notified of a batch before a worker gets it; a worker reports the end of a batch before it
+//!           takes the next. A reader or manager is finished only if it reports so: if one vanishes, the replication
+//!           never looks complete.
 //! SOURCE    `couch_replicator_changes_reader`, `_changes_queue`, `_changes_manager`, `_worker`.
 
 use std::cell::{Cell, RefCell};
@@ -193,7 +193,7 @@ fn subscription(
     )?)
 }
 
-/// Deals out batches until none are left, and then tells every worker.
+/// Deals out batches until there are no more, and then notifies every worker.
 async fn manage(
     changes: Consumer<Change>,
     mut requests: mpsc::Receiver<BatchRequest>,
@@ -246,7 +246,7 @@ async fn work(
         let Some(Batch { number, seq, rows }) = batch.await.map_err(|_| gone())? else {
             return Ok(());
         };
-        // Boxed, because most workers are idle and should take no room for work on a batch.
+        // Boxed, because most workers are idle and should reserve no memory for a batch.
         Box::pin(worker.process(rows)).await?;
         // If the job is gone, so is this task.
         let _ = job.send(BatchDone { number, seq }).await;

@@ -24,7 +24,7 @@ const REASON_MAX: usize = 512;
 pub(super) struct JobEntry {
     pub(super) id: ReplicationId,
     pub(super) replication: Arc<Replication>,
-    /// Asked by its runs before each checkpoint.
+    /// Consulted by its runs before each checkpoint.
     pub(super) guard: CheckpointGuard,
     /// The key under which its past is saved; `None` if no other daemon could continue it.
     pub(super) past_of: Option<Arc<PastOf>>,
@@ -77,7 +77,7 @@ impl JobEntry {
     }
 
     /// Remembers a document that was not replicated, and drops the earliest beyond the maximum. A revision is
-    /// remembered once: later runs meet it again.
+    /// remembered once, although later runs encounter it again.
     pub(super) fn refuse(&mut self, mut doc: RefusedDoc) {
         let end = doc.reason.floor_char_boundary(REASON_MAX);
         if end < doc.reason.len() {

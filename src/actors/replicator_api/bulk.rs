@@ -141,7 +141,7 @@ impl ReplicatorApi {
     /// Gives an order to a job, and saves it if the job has a document.
     ///
     /// # Errors
-    /// There is no such job, the store fails, or the service ends.
+    /// There is no such job, the store fails, or the service is shutting down.
     pub async fn order(
         &self,
         name: &str,
@@ -220,8 +220,8 @@ impl ReplicatorApi {
     /// Gives an order to all jobs of a selection.
     ///
     /// # Errors
-    /// The order is invalid or selects more jobs than expected, and nothing was done; or the service ends, and only
-    /// some jobs were ordered.
+    /// The order is invalid or selects more jobs than expected, and nothing was done; or the service is shutting
+    /// down, and only some jobs were ordered.
     pub async fn order_jobs(
         &self,
         order: &BulkOrder,
@@ -455,7 +455,7 @@ impl ReplicatorApi {
     /// Ends a transient job on any daemon.
     ///
     /// # Errors
-    /// The job belongs to a document, its daemon's lease has expired, or the service ends.
+    /// The job belongs to a document, its daemon's lease has expired, or the service is shutting down.
     pub(super) async fn cancel_job(
         &self,
         job: Job,

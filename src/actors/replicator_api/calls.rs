@@ -20,9 +20,9 @@ use replication::spec::{CallBody, Replication, UserCtx};
 pub(crate) enum Replicated {
     /// A one-shot replication has completed: the members besides `ok`.
     Done(ReplicationId, Box<RawValue>),
-    /// A continuous one was begun.
+    /// A continuous one was started.
     Begun(ReplicationId),
-    /// One was ended.
+    /// One was cancelled.
     Cancelled(ReplicationId),
 }
 
@@ -121,7 +121,7 @@ impl ReplicatorApi {
 }
 
 impl ReplicatorApi {
-    /// Tells a job's daemon to end it.
+    /// Orders a job's daemon to end it.
     async fn cancel_other(
         &self,
         id: ReplicationId,

@@ -49,7 +49,7 @@ pub(crate) enum ReplicatorError {
     /// The job was removed before its end.
     #[error("the replication was cancelled")]
     Cancelled,
-    /// The service ends. Worth a retry after its start.
+    /// The service is shutting down. Worth a retry after its restart.
     #[error("the service is shutting down")]
     ShuttingDown,
 }

@@ -1,9 +1,9 @@
-//! What this daemon knows of the others in its fleet: their addresses, problems and jobs.
+//! The other daemons of the fleet, as known to this one: their addresses, problems and jobs.
 //!
 //! SUMMARY   [`Fleet`] reads the daemons and the statuses that they write, and caches both. Their documents' statuses
 //!           are passed to [`DocStates`], so that states, counts and pages cover the whole fleet.
-//! PROMISES  A list comes from memory: it waits for a read at most [`LIST_WAIT`], and not at all while the database
-//!           does not answer.
+//! PROMISES  A list is served from memory: it waits for a read at most [`LIST_WAIT`], and not at all while the
+//!           database does not answer.
 //! LIMITS    Statuses of documents are bounded by the documents, those of transient jobs by [`TRANSIENT_MAX`],
 //!           daemons by [`DAEMONS_MAX`].
 
@@ -35,10 +35,10 @@ const LIST_WAIT: Duration = Duration::from_secs(1);
 /// Statuses read at a time.
 const STATUSES_MAX: usize = 500;
 
-/// The most transient jobs of other daemons in memory.
+/// Maximum number of transient jobs of other daemons in memory.
 const TRANSIENT_MAX: usize = 10_000;
 
-/// The most daemons in memory, including those that are gone.
+/// Maximum number of daemons in memory, including those that are gone.
 const DAEMONS_MAX: usize = 1000;
 
 /// How much the computed time of one renewal may vary between reads.
@@ -64,10 +64,10 @@ struct DaemonRow {
     claimed: usize,
     /// The latest known start or renewal of its lease.
     heard: Option<WallTime>,
-    /// When it began, as far as known: its first `heard`.
+    /// When it started, as far as known: its first `heard`.
     began: Option<WallTime>,
     is_there: bool,
-    /// Whether a daemon of the same address has begun since `heard`: then this is its former epoch.
+    /// Whether a daemon with the same address has started since `heard`: then this is its former epoch.
     is_superseded: bool,
     /// The problems that it reported, and the age of the report when read.
     report: Option<(Report, Duration)>,
@@ -134,7 +134,7 @@ pub(crate) struct OtherJob {
     pub status: Arc<OtherStatus>,
     /// The address of its daemon.
     pub daemon: Arc<str>,
-    /// Why its state is not known any more, if the lease of its daemon is over.
+    /// Why its state is no longer known, if its daemon's lease has expired.
     pub lost: Option<String>,
 }
 
@@ -200,7 +200,7 @@ impl Fleet {
         Some(self.memory().read?.elapsed().as_secs())
     }
 
-    /// Reads the daemons, and what they wrote since the last read.
+    /// Reads the daemons, and their reports since the last read.
     ///
     /// # Errors
     /// The database does not answer; earlier results stay.

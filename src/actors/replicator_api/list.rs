@@ -21,7 +21,7 @@ use replication::id::ReplicationId;
 /// The owner of the jobs to read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Whose {
-    /// Everybody's.
+    /// All users'.
     All,
     /// A user's: of documents owned by the user, and transient ones requested by the user.
     Of(String),
@@ -51,7 +51,7 @@ impl ReplicatorApi {
     /// Returns jobs as in `_scheduler/jobs`, or their number by reason.
     ///
     /// # Errors
-    /// The selection is invalid, the store fails, or the service ends.
+    /// The selection is invalid, the store fails, or the service is shutting down.
     pub async fn list(&self, query: &JobsQuery, whose: &Whose) -> Result<Value, ReplicatorError> {
         let mut selection = Selection::new(&query.select).map_err(ReplicatorError::Selection)?;
         let (skip, limit) = (query.skip, query.limit);
@@ -146,7 +146,7 @@ impl ReplicatorApi {
     /// Visits each selected job: those of this daemon in the order of their ids, then others'.
     ///
     /// # Errors
-    /// The store fails, or the service ends.
+    /// The store fails, or the service is shutting down.
     pub(super) async fn each_selected(
         &self,
         selection: &mut Selection,
@@ -227,7 +227,7 @@ impl ReplicatorApi {
     /// Returns a job by its or its document's name, if the user may see it.
     ///
     /// # Errors
-    /// There is none, the store fails, or the service ends.
+    /// There is none, the store fails, or the service is shutting down.
     pub(super) async fn find(&self, name: &str, whose: &Whose) -> Result<Job, ReplicatorError> {
         let job = match self.info(name).await {
             Ok(info) => Job::Own(Box::new(info)),

@@ -24,7 +24,7 @@ struct OrderBody {
     order: BulkOrderName,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     priority: Option<i8>,
-    /// The sender; shown of a paused job.
+    /// The sender; shown for a paused job.
     by: String,
     /// The address of the daemon that received the order.
     #[serde(default)]
@@ -142,7 +142,7 @@ impl ReplicatorApi {
     /// Executes an order that another daemon left. Returns the result; `None` if the job does not exist, or not yet.
     ///
     /// # Errors
-    /// The service ends.
+    /// The service is shutting down.
     pub(crate) async fn take_order(&self, order: &Order) -> Result<Option<Done>, ReplicatorError> {
         let Ok(body) = serde_json::from_str::<OrderBody>(&order.body) else {
             // An order of a later version, unknown here.
@@ -172,7 +172,7 @@ impl ReplicatorApi {
         Ok(is_known.then(|| Done::of_job(&before, order)))
     }
 
-    /// Returns this daemon's job that an order is for.
+    /// Returns this daemon's job that an order concerns.
     async fn ordered(&self, of: &StatusOf) -> Result<Option<JobInfo>, ReplicatorError> {
         let (id, is_transient) = match of {
             StatusOf::Document(doc) => (self.database().states().lock().job_of(doc), false),

@@ -17,17 +17,17 @@ use store::Document;
 
 impl ReplicatorApi {
     /// Visits each selected document, in the order of ids: as in `_scheduler/docs`, with the further members of a
-    /// job, and since when.
+    /// job, and the time of the state.
     ///
     /// # Errors
-    /// The store fails, or the service ends.
+    /// The store fails, or the service is shutting down.
     pub(super) async fn each_settled(
         &self,
         selection: &mut Selection,
         whose: &Whose,
         mut each: impl FnMut(&Value, &JobFacts<'_>, WallTime),
     ) -> Result<(), ReplicatorError> {
-        // A store that nothing has needed yet has no documents, and is not created for a list.
+        // A store not needed so far has no documents, and is not created for a list.
         if selection.doc_states().is_empty() || !self.has_store() {
             return Ok(());
         }

@@ -1,4 +1,4 @@
-//! What this daemon reports to the others of its fleet: the states of its documents and transient jobs.
+//! This daemon's reports to the others of its fleet: the states of its documents and transient jobs.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ impl ReplicatorApi {
     /// Returns the current state of documents and transient jobs.
     ///
     /// # Errors
-    /// The service ends.
+    /// The service is shutting down.
     pub(crate) async fn statuses(
         &self,
         of: &[StatusOf],
@@ -58,7 +58,7 @@ impl ReplicatorApi {
     /// Returns the running jobs that made progress since a time.
     ///
     /// # Errors
-    /// The service ends.
+    /// The service is shutting down.
     pub(crate) async fn came_on(&self, since: WallTime) -> Result<Vec<StatusOf>, ReplicatorError> {
         let running = vec![JobState::Running];
         let (_, jobs) = self.some_jobs(running, 0, usize::MAX).await?;
@@ -70,7 +70,7 @@ impl ReplicatorApi {
     /// Returns all transient jobs.
     ///
     /// # Errors
-    /// The service ends.
+    /// The service is shutting down.
     pub(crate) async fn transient(&self) -> Result<Vec<StatusOf>, ReplicatorError> {
         let all = JobState::ALL.to_vec();
         let (_, jobs) = self.some_jobs(all, 0, usize::MAX).await?;

@@ -109,7 +109,7 @@ pub fn start_time(replication: &Replication) -> String {
     (WallTime::ZERO + since.unwrap_or_default()).to_string()
 }
 
-/// A sequence as shown by CouchDB's replicator: always a text.
+/// A sequence as shown by CouchDB's replicator: always a string.
 fn text(seq: &Seq) -> Value {
     seq.as_text().into_owned().into()
 }

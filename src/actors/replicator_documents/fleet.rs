@@ -1,7 +1,7 @@
-//! For several daemons sharing a store: only documents owned by this daemon have jobs here.
+//! If daemons share a store, only documents owned by this daemon have jobs here.
 //!
 //! SUMMARY   The table of documents has the owned ones. A claim makes its document read; a loss kills its job; a
-//!           document being released is reported to the FleetMember when nothing of it is left.
+//!           document being released is reported to the FleetMember once its work has ended.
 //! PROMISES  For a document that is not owned, nothing is added to the scheduler and no outcome is written.
 
 use std::rc::Rc;
@@ -206,7 +206,7 @@ async fn asks_for(
 }
 
 impl ReplicatorDocuments {
-    /// Whether to act on this version of a document: it is owned, and no later version was acted on.
+    /// Whether to act on this version of a document: it is owned, and no later version was handled.
     pub(super) fn is_to_be_acted_upon(&self, document: &Document) -> bool {
         self.fleet.is_none() || self.table().see(&document.id, document.seq)
     }
@@ -241,7 +241,7 @@ impl ReplicatorDocuments {
         }
     }
 
-    /// Notifies the member of a document without anything left.
+    /// Notifies the member of a document whose work has ended.
     pub(super) fn settle(&self, doc: &str) {
         let Some(part) = &self.fleet else {
             return;

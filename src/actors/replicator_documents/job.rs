@@ -54,7 +54,7 @@ impl ToAdd {
         }
     }
 
-    /// Ends the work with this result; `None` if the document may not be acted upon any more.
+    /// Ends the work with this result; `None` if this daemon may no longer act on the document.
     pub fn done(self, result: Option<Result<(), Taken>>) -> StepEnd {
         let event = result.map(|result| Event::Scheduled {
             doc: self.doc,
@@ -95,7 +95,7 @@ pub(super) async fn add(
         }
     };
     if results.contains(&Err(AddJobError::ShuttingDown)) {
-        // The next start of the service makes the jobs again.
+        // The next start of the service recreates the jobs.
         return std::future::pending().await;
     }
     let results = results.into_iter().map(|result| match result {

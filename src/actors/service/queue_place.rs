@@ -90,7 +90,7 @@ impl QueuePlace {
         }
     }
 
-    /// Hands it to a connection.
+    /// Hands the place to a connection.
     pub fn hand_over(self) -> (PidGuard, Answer) {
         // A connection that ends without a reason was killed.
         self.pid_guard.ending(ExitReason::Killed);

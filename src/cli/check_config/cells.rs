@@ -1,4 +1,4 @@
-//! `settee check-config --sandbox`: which layers of each pool's cell hold on this machine.
+//! `settee check-config --sandbox`: which layers of each pool's cell are effective on this machine.
 //!
 //! SUMMARY   Tries the cells of each language's own pool and of each named pool, like the service.
 
@@ -132,7 +132,7 @@ impl Findings {
         self.text.push_str(&format!("# {name} ({mode}): {line}\n"));
     }
 
-    /// Records a pool whose processes cannot be started, whatever their cell.
+    /// Records a pool whose processes cannot be started in any cell.
     fn add_programless(&mut self, name: &str, mode: SandboxMode, why: &str) {
         self.comment(name, mode, why);
         self.programless.push(format!("the pool {name:?}: {why}"));

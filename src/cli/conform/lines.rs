@@ -1,6 +1,6 @@
 //! The output of `settee conform`: the language, a line for each case, and a summary by ability.
 //!
-//! PROMISES  A case is one line, whatever the command printed.
+//! PROMISES  A case is one line, regardless of the command's output.
 
 use conform::case::Case;
 use conform::report::{DaemonAbilities, Report};

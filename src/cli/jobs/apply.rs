@@ -1,10 +1,10 @@
 //! `settee jobs apply`: makes the service's documents match a file.
 //!
 //! SUMMARY   Reads the file, queries servers for their databases if required, compares with the service's documents,
-//!           shows the plan, asks for confirmation, and writes. A second run finds nothing to do; an interrupted one
-//!           can be continued.
-//! PROMISES  Nothing is written unless the whole file is valid and every server has answered. Credentials come from
-//!           the environment or from files, and are not printed.
+//!           shows the plan, prompts for confirmation, and writes. A second run finds nothing to do; an interrupted
+//!           one can be continued.
+//! PROMISES  Nothing is written unless the whole file is valid and every server has answered. Credentials are read
+//!           from the environment or files, and not printed.
 //! LIMITS    Writes [`DOCUMENTS_MAX`] documents at a time.
 
 mod file;
@@ -174,7 +174,7 @@ fn look_up(
     }
 }
 
-/// Returns the databases that an entry makes documents for.
+/// Returns the databases for which an entry makes documents.
 async fn databases(
     entry: &Entry,
     path: &Path,

@@ -160,8 +160,8 @@ async fn page(service: &Service, args: &ListArgs, json: bool) -> Result<String, 
     })
 }
 
-/// Counts jobs by state, including documents that failed for good, cannot start yet or are not processed; `None` if
-/// there are no jobs.
+/// Counts jobs by state, including documents that failed permanently, cannot start yet or are not processed; `None`
+/// if there are no jobs.
 ///
 /// # Errors
 /// The service does not answer.

@@ -1,6 +1,6 @@
 //! `settee jobs restart` and the like: sends an order to all jobs of a selection.
 //!
-//! SUMMARY   Gets the jobs from the service, shows how many and why, asks the user, and then sends the order.
+//! SUMMARY   Gets the jobs from the service, shows their number and reasons, asks the user, and then sends the order.
 //! PROMISES  More than one job is affected only with `--yes` or a yes on a terminal, and no more than were shown.
 //!           Jobs end, and documents are deleted, only if the user types their number, or the name of a single one.
 
@@ -110,7 +110,7 @@ pub(super) async fn send(
     tell(name, &answer, json)
 }
 
-/// The error if an order names no job.
+/// The error of an order without a job.
 pub(super) fn nothing_named() -> CliError {
     let message = "no job is named";
     let hint = "name documents or ids, select with --states, --match, --source, --target or --reason, or say --all";
@@ -134,7 +134,7 @@ fn none(service: &Service, answer: &BulkAnswer) -> CliError {
 /// The remedy if jobs are not known yet.
 const GIVE_AGAIN: &str = "give the order again in a moment; `settee jobs` says when all are known";
 
-/// Says which jobs an order did not reach.
+/// Reports which jobs an order did not reach.
 fn unknown(answer: &BulkAnswer) -> String {
     let jobs = match answer.unknown {
         0 => "jobs".to_owned(),
@@ -146,7 +146,7 @@ fn unknown(answer: &BulkAnswer) -> String {
 /// Asks the user to confirm the jobs.
 ///
 /// # Errors
-/// There is nobody to ask.
+/// There is no terminal to ask on.
 fn confirm(name: BulkOrderName, answer: &BulkAnswer) -> Result<bool, CliError> {
     let jobs = count(answer.total, "job", "jobs");
     let verb = verb(name);

@@ -34,7 +34,7 @@ use store::{
 /// Maximum documents of a batch.
 const DOCUMENTS_MAX: usize = 500;
 
-/// Bytes of documents that end a batch.
+/// Size of documents at which a batch ends, in bytes.
 const BYTES_MAX: usize = 256 << 10;
 
 /// Maximum bytes of an import that is not a plain file.

@@ -1,8 +1,8 @@
 //! `settee jobs verify`: compares both sides of replications.
 //!
-//! SUMMARY   Gets the document, and what its target refused, from the service, and compares like `settee replicate
-//!           --verify=only`, in this process. If the target lacks nothing, the problem about refused documents is
-//!           acknowledged.
+//! SUMMARY   Gets the document, and the documents its target refused, from the service, and compares in this process,
+//!           like `settee replicate --verify=only`. If the target lacks nothing, the problem about refused documents
+//!           is acknowledged.
 //! PROMISES  Credentials arrive over the socket and are not printed; the command line has none.
 
 use std::path::{Path, PathBuf};

@@ -55,7 +55,7 @@ impl Errors {
         }
     }
 
-    /// Shows what was reported about a function in a file.
+    /// Shows the reports about a function in a file.
     pub(super) fn show(&self, told: &Told, file: &str) {
         let lines = told.logs.iter();
         let said = lines.filter(|line| line.level != Level::Error);

@@ -46,9 +46,9 @@ impl LogLines {
     }
 }
 
-/// Prints a text on its own line.
+/// Prints text on its own line.
 pub(super) fn tell(text: &str) {
-    // A function's line is one line here, whatever it contains.
+    // A function's line is one line here, regardless of its characters.
     let text = text.replace(is_unprintable, " ");
     clear_line();
     // A closed standard error leaves no one to report to.

@@ -1,4 +1,4 @@
-//! A pool of processes for one command, with a ProcManager of its own.
+//! A pool of processes for one command, with its own ProcManager.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -89,7 +89,7 @@ impl Pool {
     /// Ends all processes and waits until they are gone.
     pub(in crate::cli) async fn stop(self) {
         let gone = when_ended(&self.pid);
-        // The answer would only say that the order has arrived.
+        // The answer would only confirm the order's arrival.
         let _ = self.manager.send(Stop { now: true }).await;
         drop(actix_rt::time::timeout(STOP_TIMEOUT, gone).await);
     }

@@ -16,8 +16,7 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    /// Starts drawing, if visible. Rows must not be printed to the same terminal: `prints` tells whether rows are
-    /// printed.
+    /// Starts drawing, if visible. `prints`: rows are printed; they must not go to the same terminal.
     pub(super) fn start(counts: Rc<Counts>, prints: bool) -> Self {
         let draw = async move {
             let start = Instant::now();

@@ -9,8 +9,8 @@ use serde_json::{Map, Value, json};
 use crate::cli::exit::{CliError, Exit};
 use crate::config::Surroundings;
 
-/// What is to be replicated, and how. Each field is the member of a `_replicator` document of the same name,
-/// but for those that [`Options::body`] makes by hand.
+/// The replication to run. Each field is the member of a `_replicator` document of the same name,
+/// except those that [`Options::body`] builds explicitly.
 #[derive(Debug, clap::Args, Serialize)]
 pub(super) struct Options {
     /// The URL of the database to read.

@@ -1,4 +1,4 @@
-//! How a replication ended: a summary, and the remedy for a failure.
+//! The outcome of a replication: a summary, and the remedy for a failure.
 
 use super::refusals::Refusals;
 use crate::cli::exit::{CliError, Exit};
@@ -10,7 +10,7 @@ use replication::endpoint::Cause;
 pub(super) const GIVE_PASSWORD: &str = "give the name and password of a user who may do this, in the URL or by $SETTEE_SOURCE_PASSWORD and $SETTEE_TARGET_PASSWORD";
 pub(super) const CORRECT_FILTER: &str = "check that the source has the filter, its design document and its view, and that its parameters are given";
 
-/// Returns what to correct if a request fails however often it is retried.
+/// Returns the correction if a request fails permanently.
 pub(super) fn settings_to_correct(cause: &Cause) -> Option<(Exit, &'static str)> {
     match cause {
         Cause::RedirectedElsewhere { .. } => Some((

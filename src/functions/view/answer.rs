@@ -75,7 +75,7 @@ impl MapAnswer {
     /// Parses an answer, replacing the previous one.
     ///
     /// # Errors
-    /// What arrived instead.
+    /// A description of the unexpected answer.
     pub(super) fn read(&mut self, answer: Bytes, functions: usize) -> Result<(), String> {
         self.rows.clear();
         self.text = answer;

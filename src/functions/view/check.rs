@@ -1,6 +1,6 @@
-//! Checks a line of input: whether it is a document, the position of its id, and what is sent of it.
+//! Checks a line of input: whether it is a document, the position of its id, and the members to send.
 //!
-//! SUMMARY   [`check`] reads the whole line once; [`Members`] selects what is sent.
+//! SUMMARY   [`check`] reads the whole line once; [`Members`] selects the members to send.
 //! PROMISES  An accepted line is one JSON object; its `_id`, if any, is usable. Members that are not sent are checked
 //!           like the others. Members with the same name are all sent, in order, so that the last one is used, as in
 //!           JavaScript.
@@ -41,7 +41,7 @@ impl Checked<'_> {
 /// Checks a line. `None`: it is empty. Unless all members are sent, `kept` gets the positions of those that are.
 ///
 /// # Errors
-/// What is wrong, and what to do.
+/// The problem and its remedy.
 pub(super) fn check<'a>(
     line: &'a [u8],
     members: &Members,

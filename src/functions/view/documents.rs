@@ -52,8 +52,8 @@ impl Document {
         std::str::from_utf8(&self.id).expect("VW-8: a document was checked to be UTF-8")
     }
 
-    /// Returns the document unchanged, without surrounding white space. With [`Members::Named`], returns only what is
-    /// sent.
+    /// Returns the document unchanged, without surrounding white space. With [`Members::Named`], returns only the
+    /// members to send.
     pub fn text(&self) -> &str {
         let end = self.prompt.len() - PROMPT.1.len();
         std::str::from_utf8(&self.prompt[PROMPT.0.len()..end])
@@ -72,7 +72,7 @@ pub enum InputError {
     Line {
         /// The line or the place in the array, from 1.
         line: u64,
-        /// What is wrong with it, and what to do.
+        /// The problem and its remedy.
         problem: String,
     },
 }
@@ -116,7 +116,7 @@ impl<'a, I: Iterator<Item = &'a str>> Documents<I> {
         Ok(batch.into_documents())
     }
 
-    /// Sends a first batch and all others, waiting for room.
+    /// Sends a first batch and all others, waiting for capacity.
     pub(crate) async fn send(
         mut self,
         first: Vec<Document>,
@@ -169,7 +169,7 @@ impl Batch {
     /// Adds a line's document, if the line has one that matches.
     ///
     /// # Errors
-    /// What is wrong with the line, and what to do.
+    /// The problem with the line, and its remedy.
     pub(super) fn add(
         &mut self,
         number: u64,
@@ -221,7 +221,7 @@ impl Batch {
         Ok(true)
     }
 
-    /// Copies the members that are sent into an object; returns the position of its id.
+    /// Copies the members to send into an object; returns the position of its id.
     fn copy_kept(&mut self, checked: &Checked<'_>) -> usize {
         let id_before = checked.id_start();
         let mut id = 0;

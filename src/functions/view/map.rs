@@ -29,8 +29,8 @@ use crate::query_server::call::Call;
 use crate::query_server::ddoc::DEFAULT_LANGUAGE;
 use crate::query_server::prompt;
 
-/// The initial and the largest number of unanswered documents of one process. With documents of some hundred bytes
-/// the largest exceeds a pipe's capacity, so that the process never waits for input.
+/// The initial and the maximum number of unanswered documents of one process. With documents of some hundred bytes
+/// the maximum exceeds a pipe's capacity, so that the process never waits for input.
 const IN_FLIGHT: RangeInclusive<usize> = 8..=256;
 
 /// Faster answers raise the number of documents in flight; much slower ones lower it.
@@ -38,15 +38,15 @@ const IN_FLIGHT: RangeInclusive<usize> = 8..=256;
 /// With a slow function, documents queued behind others must not exceed their deadline.
 const ANSWER_TIME_GOAL: Duration = Duration::from_millis(50);
 
-/// The most bytes of unanswered documents of one process, unless it has only one document.
+/// Maximum number of bytes of unanswered documents of one process, unless it has only one document.
 const IN_FLIGHT_BYTES_MAX: usize = 1 << 20;
 
-/// Takes emitted rows, and says when it has room for more.
+/// Accepts emitted rows, and reports when it can accept more.
 pub trait MapSink {
     /// Takes the rows emitted for one document.
     fn mapped(&self, mapped: &Mapped<'_>);
 
-    /// Waits until there is room. Returns false if no more are wanted.
+    /// Waits until it can accept more. Returns false if no more are wanted.
     fn ready(&self) -> impl Future<Output = bool>;
 }
 
@@ -70,7 +70,7 @@ pub struct Run<'a> {
     pub order: Order,
     /// The time limit of one document; `None`: that of the process.
     pub timeout: Option<Duration>,
-    /// Where progress is counted.
+    /// The counters of progress.
     pub counts: &'a Counts,
 }
 
@@ -96,7 +96,7 @@ pub async fn map(
     if shared.lib().is_some() {
         processes.require(&view.language, Ability::AddLib).await?;
     }
-    // The first process finds out whether the functions compile, before the others start.
+    // The first process shows whether the functions compile, before the others start.
     let first = shared.open().await?;
     let workers = (1..run.width.max(1)).map(|_| None).chain([Some(first)]);
     let shared_by_all = &shared;
@@ -210,7 +210,7 @@ struct Worker<'a, S> {
     sent_bytes: usize,
     /// Whether the document in flight is a retry.
     is_second_try: bool,
-    /// The most unanswered documents.
+    /// Maximum number of unanswered documents.
     window: usize,
     /// The answer being read.
     mapped: MapAnswer,

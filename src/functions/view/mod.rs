@@ -50,10 +50,10 @@ use crate::messages::proc_manager::CallError;
 pub struct View {
     /// The language of its functions.
     pub language: String,
-    /// Its map functions, as `add_fun` takes them: in most languages source strings; in `query` definitions, which
+    /// Its map functions, as arguments of `add_fun`: in most languages source strings; in `query` definitions, which
     /// are objects. All of them get each document.
     pub funs: Vec<Box<RawValue>>,
-    /// Modules that the functions may require, as `add_lib` takes them. Without any, no `add_lib` is sent.
+    /// Modules that the functions may require, as the argument of `add_lib`. Without any, no `add_lib` is sent.
     pub lib: Option<Box<RawValue>>,
 }
 
@@ -82,7 +82,7 @@ pub enum ViewError {
     /// The documents; the input's fault.
     #[error(transparent)]
     Input(#[from] InputError),
-    /// No process, or none that behaves like a query server.
+    /// There was no process, or none that behaves like a query server.
     #[error(transparent)]
     Process(#[from] ProcessError),
     /// A map function, or the library, does not compile; its author's fault.
@@ -100,7 +100,7 @@ pub enum ViewError {
         line: u64,
         /// Its id, as JSON text.
         id: String,
-        /// What happened, and what to do.
+        /// The failure and its remedy.
         reason: String,
         /// Why there was no answer; `None` if the answer had a wrong shape.
         error: Option<Box<ProcessError>>,
@@ -110,7 +110,7 @@ pub enum ViewError {
     Reduce {
         /// The key of the group, as JSON text.
         key: Option<String>,
-        /// What happened.
+        /// The failure.
         reason: String,
     },
     /// The rows are no longer wanted.

@@ -27,7 +27,7 @@ use policy::pool::ReturnStatus as LeaseStatus;
 pub enum Processes {
     /// From a pool in this program, for a tenant's functions.
     Pool(Rc<Caller>, TakeFrom, TenantName),
-    /// From a running service, for a call that collects their reports, if there is one.
+    /// From a running service; the call, if any, collects their reports.
     Service(Client, Option<Arc<Call>>),
 }
 
@@ -53,9 +53,9 @@ pub struct ServiceProcess {
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("{}", self.text())]
 pub struct ProcessError {
-    /// What happened, for programs.
+    /// The kind of error, for programs.
     pub kind: ProcessErrorKind,
-    /// What happened, and the remedy, in words.
+    /// The failure and its remedy, for users.
     pub reason: String,
     /// The whole error, for a process of a pool in this program.
     pub cause: Option<Box<CallError>>,
@@ -66,13 +66,13 @@ pub struct ProcessError {
 pub enum ProcessErrorKind {
     /// The query server answered an error with this name, and continues.
     Function(String),
-    /// No answer came in time; the process was ended.
+    /// No answer arrived in time; the process was ended.
     Timeout,
     /// The process ended, or broke the protocol.
     Died,
     /// It printed too much, and was ended: its earlier answers may belong to other prompts.
     Shifted,
-    /// The service has ended, or was never there.
+    /// The service has ended, or was never running.
     Unavailable,
     /// No process was available.
     NoProcess {
@@ -242,7 +242,7 @@ impl Process {
                 } else {
                     ReturnStatus::Fail
                 };
-                // A service that has ended already has it back.
+                // A service that has ended has already reclaimed it.
                 let (client, proc) = (&process.client, &process.borrowed.proc);
                 drop(client.ret_proc(proc, status).await);
             }

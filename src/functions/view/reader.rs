@@ -21,7 +21,7 @@ use mango::Selector;
 /// Maximum batches waiting for a process.
 pub const BATCHES_AHEAD: usize = 16;
 
-/// Documents on their way to processes; an error is the last. Make the channel with room for
+/// Documents on their way to processes; an error is the last. Create the channel with capacity for
 /// [`BATCHES_AHEAD`].
 pub type Batches = mpsc::Receiver<Result<Vec<Document>, InputError>>;
 
@@ -230,7 +230,7 @@ impl<R: Read> DocumentReader<R> {
 /// Reads documents in a separate thread until the end, an error, or the receiver is dropped.
 ///
 /// # Errors
-/// The system has no room for another thread.
+/// The system cannot create another thread.
 pub(crate) fn read_in_thread(
     input: impl Read + Send + 'static,
     cutter: DocumentCutter,

@@ -46,7 +46,7 @@ impl Supply {
         }
     }
 
-    /// Waits for a document that may be sent. Returns false if there will be none.
+    /// Waits for a document that may be sent. Returns false after the last one.
     ///
     /// Another worker may take it first.
     pub(super) async fn wait(&self) -> bool {

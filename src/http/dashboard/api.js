@@ -1,4 +1,4 @@
-// What the page asks of the service.
+// The page's requests to the service.
 
 import { plain } from "./dom.js";
 
@@ -11,12 +11,12 @@ export class Refused extends Error {
   }
 }
 
-// Asks, and returns the answer; what the service refuses is an error with its reason.
+// Sends a request and returns the answer; a refusal is an error with the service's reason.
 export async function ask(path, method = "GET", body = undefined) {
   const response = await fetch(path, {
     method,
     cache: "no-store",
-    // An order is awaited as long as it takes: nobody knows what became of one that was given up.
+    // An order has no timeout: the effect of an abandoned one would be unknown.
     signal: method === "GET" ? AbortSignal.timeout(ANSWER_WAIT_MS) : undefined,
     headers: body === undefined ? {} : { "Content-Type": "application/json" },
     body: body === undefined ? undefined : JSON.stringify(body),
@@ -26,7 +26,7 @@ export async function ask(path, method = "GET", body = undefined) {
   return answer;
 }
 
-// Asks again only after some time, since more happens on a page than has to be asked for.
+// Caches the answer to a question for some time.
 export function remembering(milliseconds, question) {
   let path = null, at = 0, answer = null;
   return async (wanted) => {
@@ -38,7 +38,7 @@ export function remembering(milliseconds, question) {
   };
 }
 
-// The path with a query; values that are empty are left out.
+// The path with a query; empty values are omitted.
 export function query(path, values) {
   const chosen = Object.entries(values).filter(([, value]) => value != null && value !== "" && value !== 0);
   const text = new URLSearchParams(chosen).toString();

@@ -1,10 +1,10 @@
-// The last hour as small charts: a line each, with a text that says the same.
+// The last hour as small charts: a line each, with an equivalent text.
 
 import { ask, query, remembering } from "./api.js";
 import { h } from "./dom.js";
 import { number, span } from "./words.js";
 
-// A chart is as wide as so many samples at least, until there is an hour of them.
+// Minimum width of a chart, in samples, until it has an hour of them.
 const SAMPLES_MIN = 20;
 const HEIGHT = 40;
 
@@ -21,7 +21,7 @@ function points(values, most, first) {
   return values.map(step).join("");
 }
 
-// One number over time; the text of the picture says what the line shows.
+// One number over time; the picture's alternative text describes the line.
 function chart(name, { at, period }, kind, values, format, note) {
   const most = Math.max(...values, 0);
   const width = Math.max(values.length, SAMPLES_MIN) - 1, first = width + 1 - values.length;

@@ -1,17 +1,17 @@
-// Makes elements, and changes what is on the page into what it should be.
+// Creates elements, and updates the page to a new state.
 //
-// A view is made anew at each answer; `patch` changes only what differs, so that the focus, a selection, an
+// A view is rebuilt at each answer; `patch` changes only what differs, so that the focus, a selection, an
 // open list and the place on the page stay. Texts are set as text, never as markup: names of pools, URLs and
 // reasons come from configurations, children and other servers.
 
 const SVG = new Set(["svg", "path", "line"]);
 const HANDLERS = ["onclick", "onchange", "oninput", "onsubmit"];
 
-// Characters that end a line, move the cursor or turn the direction of what stands around them: texts come from others.
+// Characters that end a line, move the cursor or change the direction of the text around them: texts may be hostile.
 const UNPRINTABLE = /[\0-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]/g;
 export const plain = (text) => typeof text === "string" ? text.replace(UNPRINTABLE, "\ufffd") : text;
 
-// Functions become handlers, everything else attributes; null and false are left out.
+// Functions become handlers, everything else attributes; null and false are omitted.
 export function h(tag, attributes, ...children) {
   const node = SVG.has(tag) ? document.createElementNS("http://www.w3.org/2000/svg", tag) : document.createElement(tag);
   for (const [name, value] of Object.entries(attributes ?? {})) {
@@ -22,8 +22,7 @@ export function h(tag, attributes, ...children) {
   return node;
 }
 
-// Makes the children of an element those that are given. Those with a data-key stay the same element wherever
-// they stand.
+// Replaces the children of an element. Those with a data-key keep their element, even if moved.
 export function patch(parent, next) {
   const keyed = new Map();
   for (const child of parent.children) if (child.dataset.key !== undefined) keyed.set(child.dataset.key, child);
@@ -52,7 +51,7 @@ function change(old, node) {
     return;
   }
   for (const { name } of [...old.attributes]) {
-    // Whether a list is open is the reader's choice.
+    // The visitor decides whether a list is open.
     if (!node.hasAttribute(name) && name !== "open") old.removeAttribute(name);
   }
   for (const { name, value } of node.attributes) {
@@ -64,7 +63,7 @@ function change(old, node) {
   if (isField && old !== document.activeElement && old.value !== node.value) old.value = node.value;
 }
 
-// Shows nodes; an element that is moved keeps the focus.
+// Shows nodes; a moved element keeps the focus.
 export function show(parent, nodes) {
   const focused = document.activeElement;
   patch(parent, nodes.flat(2).filter((node) => node != null && node !== false));
@@ -76,16 +75,16 @@ export const link = (path, text, attributes) => h("a", { href: path, ...attribut
 // A link from names: each is encoded, since a name may have slashes.
 export const to = (...names) => `#/${names.map(encodeURIComponent).join("/")}`;
 
-// A table of so few columns fits a phone.
+// Maximum columns of a table that fits a phone.
 const SLIM_MAX = 4;
 
 // A table. `columns` are [heading, class]; `rows` are {key, cells, mood}, cells in the order of the columns.
-// Where there is little room a row is a card: what is of the class "first" comes first, each other cell with its heading.
+// On narrow screens a row is a card: the cell of the class "first" leads, each other cell has its heading.
 export function table(id, columns, rows, nothing) {
   const cell = (value, [heading, kind]) => {
     const isNumber = typeof value === "number";
     const text = isNumber ? value.toLocaleString("en") : value ?? "";
-    // A long text is cut after some lines; the page of the thing has all of it.
+    // A long text is cut after some lines; the row's own page has all of it.
     const shown = kind.includes("text") && typeof text === "string" && text !== "" ? h("span", null, text) : text;
     const label = typeof heading === "string" ? heading : heading.textContent;
     return h("td", { class: kind, "data-label": label }, shown);
@@ -98,7 +97,7 @@ export function table(id, columns, rows, nothing) {
     h("table", { id, class: columns.length <= SLIM_MAX && "slim" }, h("thead", null, h("tr", null, head)), h("tbody", null, body)));
 }
 
-// Facts: a list of names with values; those without a value are left out, those marked as wide have a line.
+// Facts: a list of names with values; those without a value are omitted, those marked wide get their own line.
 export function facts(pairs) {
   const shown = pairs.filter(([, value]) => value != null && value !== "");
   return h("dl", { class: "facts" }, shown.map(([name, value, wide]) =>
@@ -110,7 +109,7 @@ export const section = (title, count, ...nodes) => h("section", { "data-key": ti
 
 export const mood = (text, kind) => h("span", { class: kind }, text);
 
-// Links to the page before and after, and what is shown of how many.
+// Links to the previous and next page, and which rows of how many are shown.
 export function pages(total, skip, size, path) {
   if (total <= size && skip === 0) return null;
   const end = Math.min(skip + size, total);

@@ -1,10 +1,10 @@
-// The daemons that share the store; nothing is shown of a daemon that has it to itself.
+// The daemons that share the store; empty if this one does not share it.
 
 import { h, link, mood, section, table } from "./dom.js";
 import { listPath } from "./jobs.js";
 import { plural, span, when } from "./words.js";
 
-// A reading that is older says so, in seconds: the database did not answer several times.
+// An older reading shows its age, in seconds: the database did not answer several times.
 const OLD_S = 10;
 
 function stateOf({ lease_left_s: left, leaving }) {

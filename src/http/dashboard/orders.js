@@ -1,11 +1,11 @@
-// Orders: each is confirmed in a dialog that says what will happen to what, and tells errors in place.
+// Orders: each is confirmed in a dialog that states the effect, and shows errors.
 
 import { h } from "./dom.js";
 
-// Opens the dialog. `text` is what will happen, `fields` are [name, label, value, attributes] of numbers,
-// `run` gives the order: it gets the values of the fields, and throws what is refused. Nothing can be confirmed before
-// `look`, if there is one, has found the title and lines that say what the order is about; or before the user has typed
-// `typed`.
+// Opens the dialog. `text` is the effect, `fields` are [name, label, value, attributes] of numbers,
+// `run` gives the order: it gets the values of the fields, and throws a refusal. Nothing can be confirmed before
+// `look`, if there is one, has found the title and lines that describe the order's subject; or before the user has
+// typed `typed`.
 export function confirm({ title, text, verb, danger, typed, fields = [], look, run, done }) {
   const said = h("p", { class: "bad", role: "alert" });
   const heading = h("h2", { id: "dialog-title" }, title);

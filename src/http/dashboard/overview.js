@@ -1,5 +1,5 @@
-// The first view: what is wrong; below it pools, functions and replications, those in trouble first; then services, daemons,
-// the last hour, and who did what.
+// The first view: problems; below them pools, functions and replications, those in trouble first; then services,
+// daemons, the last hour, and recent orders.
 
 import { ask, query, remembering } from "./api.js";
 import * as charts from "./charts.js";
@@ -17,7 +17,7 @@ const TENANTS_MAX = 8;
 
 const more = (path, total, shown, text) => total > shown && h("p", { class: "more" }, link(path, text));
 
-// What does not change from second to second; without it the rest is shown all the same.
+// Data that changes rarely; if it is unavailable, the rest is still shown.
 const seldom = (path, limit) => remembering(10_000, () => ask(query(path, { limit })).catch(() => null));
 const audit = seldom("/_audit", RECORDS_MAX);
 const tenants = seldom("/_tenants", TENANTS_MAX);

@@ -1,7 +1,6 @@
-// The dashboard: asks for the state once a second, less often if answers take long, and shows the view that the address
+// The dashboard: polls the state once a second, less often if answers are slow, and shows the view that the address
 // names.
-//
-// A page that nobody looks at does not ask.
+// A hidden page does not poll.
 
 import { ask } from "./api.js";
 import { h, plain, show } from "./dom.js";
@@ -14,7 +13,7 @@ import { moodOf, number, plural, span } from "./words.js";
 
 const INTERVAL_MS = 1000;
 
-// How much longer than the answers took the page waits before it asks again.
+// Pause between polls, as a multiple of the answers' duration.
 const REST = 4;
 
 // The title of the overview.
@@ -28,7 +27,7 @@ let questions = 0;
 
 // ---- routes -----------------------------------------------------------------------------------
 
-// The lists, and their views of one thing, which has so many names.
+// The lists, each with the number of names that identify one of its rows.
 const VIEWS = { jobs: [jobs, 1], pools: [pools, 1], functions: [functions, 3] };
 
 function decoded(name) {
@@ -39,7 +38,7 @@ function decoded(name) {
   }
 }
 
-// Returns the view of `#/LIST/NAME..?PARAMETERS`: what cannot be read is the overview.
+// Returns the view of `#/LIST/NAME..?PARAMETERS`: the overview if it cannot be parsed.
 function routed() {
   const [path, parameters] = location.hash.replace(/^#\/?/, "").split(/\?(.*)/s);
   const [listed, ...names] = path.split("/").map(decoded);
@@ -49,7 +48,7 @@ function routed() {
   return { view, listed: views === null ? "" : listed, names, params };
 }
 
-// A filter that is being written replaces its own address, so that the way back leaves the list.
+// Typing in a filter replaces the address, so that the browser's Back leaves the list.
 function go(path) {
   history.replaceState(null, "", path);
   again();
@@ -57,16 +56,16 @@ function go(path) {
 
 let shownPath = null;
 
-// What the tab is called, after the number of problems.
+// The tab's title, after the number of problems.
 let named = SENTENCE;
 
-// A view has a title, which gets the focus when somebody has gone there: so it is read aloud.
+// A view's title gets the focus after navigation, so that a screen reader reads it.
 function enter({ view, listed, names }, found) {
   const path = `${listed}/${names.join("/")}`;
   const isFirst = shownPath === null;
   if (path === shownPath) return;
   shownPath = path;
-  // A question is about what was shown.
+  // A question refers to the previous view.
   document.querySelector("dialog")?.close();
   const title = plain(view.title(names, found));
   named = title === "" ? SENTENCE : `${title} · Settee`;
@@ -84,7 +83,7 @@ function enter({ view, listed, names }, found) {
 
 // ---- the service ------------------------------------------------------------------------------
 
-// `more` is no part of the mood.
+// `more` does not have the mood's colour.
 const say = (text, mood, more) => show(byId("state"), [h("span", { class: mood }, text), h("span", null, more)]);
 
 function showAll(state, found, route) {
@@ -125,7 +124,7 @@ async function refresh() {
   try {
     state = await ask("/_dashboard/state");
     const found = await route.view.load({ ...route, state });
-    // Somebody chose anew, or logged in or out, while this was asked.
+    // The visitor navigated, or logged in or out, during the request.
     if (question !== questions) return;
     answeredAt = Date.now();
     showAll(state, found, route);
@@ -145,7 +144,7 @@ async function refresh() {
   later();
 }
 
-// What the address names is not there, or not any more.
+// The object that the address names does not exist, or no longer exists.
 function gone(route, error) {
   byId("content").hidden = false;
   byId("views").hidden = false;
@@ -187,7 +186,7 @@ document.addEventListener("visibilitychange", () => {
 });
 addEventListener("hashchange", again);
 
-// `settee dashboard` leads here with a token that counts once; it is not to stay in the history.
+// `settee dashboard` leads here with a token that is valid once; it must not stay in the history.
 const token = new URLSearchParams(location.hash.slice(1)).get("token");
 if (token) {
   history.replaceState(null, "", location.pathname);

@@ -25,14 +25,14 @@ export function poolsTable(pools) {
   })), "No pool has been used yet.");
 }
 
-// The worst of the problems with a pool; those of its processes before those of its cell.
+// A pool's worst problem; those of its processes before those of its cell.
 function withProblem(pool, problems) {
   const worst = (kinds) => problems.find(({ kind, subject }) => subject === pool.name && kind.startsWith(kinds));
   return { ...pool, problem: worst("pool_") ?? worst("cell_") };
 }
 
-// Those first that start nothing, then those that failed, are at their limit, under stress, lack layers of their cell; then those at work.
-// Each gets the worst of the problems that there are with it.
+// Throttled pools first, then those that failed, are at their limit, under stress, or lack cell layers; then busy
+// ones. Each gets its worst problem.
 export function byTrouble({ status: { pools }, health: { daemons: [{ problems }] } }) {
   const signs = ({ problem, throttled_ms, failure, sandbox, waiting, stressed_ms, used }) => [problem?.severity === "critical", throttled_ms != null, failure != null || sandbox?.error != null,
     waiting > 0, stressed_ms != null, problem?.kind.startsWith("pool_") ?? false, Object.keys(sandbox?.missing ?? {}).length > 0, used > 0];
@@ -40,7 +40,7 @@ export function byTrouble({ status: { pools }, health: { daemons: [{ problems }]
   return pools.map((pool) => withProblem(pool, problems)).toSorted((one, other) => weight(other) - weight(one) || one.name.localeCompare(other.name));
 }
 
-// A process as the status has it, of any pool.
+// Processes of any pools, in the form of the status.
 export function procsTable(pools) {
   const procs = pools.flatMap((pool) => pool.procs.map((proc) => [pool.name, proc]));
   const columns = [["Pool", "first"], ["State", "first"], ["Database", "first"], ["PID", "number"], ["Client", ""], ["Design documents", "number"],
@@ -83,7 +83,7 @@ export const list = {
 
 // ---- one pool ---------------------------------------------------------------------------------
 
-// The limits that can be changed: their key, their name, whether they may be empty.
+// The limits that can be changed: key, label, attributes of the input.
 const LIMITS = [["max", "Maximum processes", { min: 1, required: true }], ["min_free", "Kept free", { min: 0, required: true }], ["queue_max", "Maximum waiting requests", { min: 0 }]];
 
 function changeLimits(pool, again) {

@@ -1,4 +1,4 @@
-// The list of problems, with which the first view begins: what is wrong at all daemons, why, and what to do.
+// The list of problems at the top of the first view: those of all daemons, with cause and remedy.
 
 import { ask } from "./api.js";
 import { h, link, mood, section, to } from "./dom.js";
@@ -6,16 +6,16 @@ import { listPath } from "./jobs.js";
 import { button, confirm } from "./orders.js";
 import { moodOf, number, plural, span, when } from "./words.js";
 
-// Names that a line has.
+// Maximum names in a line.
 const NAMES_MAX = 3;
 
-// How many problems are open on a phone.
+// Maximum problems expanded on a phone.
 const OPEN_MAX = 3;
 
-// What another daemon tells three times a minute is old then.
+// Other daemons report three times a minute; older reports are stale.
 const OLD_S = 60;
 
-// Where what a problem is about is shown.
+// Links to the subjects of problems, by kind.
 const PLACES = {
   pool: ({ subject }) => [to("pools", subject), "Show the pool"],
   cell: ({ subject }) => [to("pools", subject), "Show the pool"],
@@ -24,13 +24,13 @@ const PLACES = {
   daemon: ({ subject }) => [listPath({ daemon: subject }), "Show its replications"],
 };
 
-// What is about the fleet, whichever daemon tells it.
+// Problems of the fleet, no matter which daemon reports them.
 const OF_ALL = /^(replications_failing|daemon_gone)$/;
 
 export const words = ({ kind }) => kind.replaceAll("_", " ");
 
-// What holds for several, for the same cause, is one line: the worst first, this daemon's before those of others, where the
-// same may have other numbers.
+// Problems of several subjects with the same cause share a line: the worst first, this daemon's before those of
+// others, where the same may have other numbers.
 export function lines({ daemons }) {
   const found = new Map();
   const all = daemons.flatMap(({ daemon, problems }, index) => problems.map((problem) => ({ ...problem, daemon, isOwn: index === 0 })));
@@ -48,10 +48,10 @@ export function lines({ daemons }) {
   return [...new Set(found.values())];
 }
 
-// How many problems there are.
+// The number of problems.
 export const countOf = (lines) => lines.reduce((sum, { subjects }) => sum + subjects.length, 0);
 
-// Whose it is; nothing is said of what is this daemon's alone, or the fleet's.
+// The daemons that have the problem; empty if only this one has it, or the fleet.
 export function whose({ kind, daemons, isOwn }) {
   if (OF_ALL.test(kind)) return "";
   if (daemons.length > 1) return plural(daemons.length, "daemon");
@@ -66,7 +66,7 @@ function names(subjects) {
 // A reason precedes it.
 const causeOf = ({ cause, subject }) => cause.replace(` with '${subject}'`, "");
 
-// Losses are shown until somebody acknowledges them.
+// Losses are shown until acknowledged.
 const LOSSES = ["documents_refused", "records_dropped"];
 
 function acknowledge({ kind, subjects, cause }, again) {
@@ -78,7 +78,7 @@ function acknowledge({ kind, subjects, cause }, again) {
   });
 }
 
-// What is between backquotes can be copied.
+// Commands between backquotes can be copied.
 const commands = (remedy) => remedy.split("`").map((part, at) => (at % 2 === 1 ? h("code", null, part) : part));
 
 function shown(line, isOpen, again) {
@@ -99,12 +99,12 @@ function notes({ daemons }) {
   ]).filter(Boolean).map((text) => h("p", { class: "quiet" }, text));
 }
 
-// `again` reads everything again, after an order; none for those who may give none.
+// `again` reloads everything after an order; absent for visitors who may give none.
 export function problemsOf(health, again) {
   const all = lines(health);
   const unknown = notes(health);
   if (all.length === 0) return section("Problems", null, h("p", { class: "good" }, "No problem is known."), unknown);
-  // On a phone a line of many is opened by a touch, so that more of them fit.
+  // On a phone, many problems are collapsed so that more fit; a touch expands one.
   const isOpen = all.length <= OPEN_MAX || matchMedia("(width >= 700px)").matches;
   return section("Problems", plural(countOf(all), "problem"), h("ol", { id: "problems" }, all.map((line) => shown(line, isOpen, again))), unknown);
 }

@@ -1,9 +1,9 @@
-//! `/_dashboard/state`: what the views of the dashboard ask for once a second.
+//! `/_dashboard/state`: the data that the dashboard's views poll once a second.
 //!
-//! SUMMARY   [`state`] answers with what is the same for everybody who may look, which [`StateMemo`] keeps for
-//!           [`FRESH_FOR`], and with who the visitor is: many open pages cost little more than one.
-//! PROMISES  However many ask at the same time, one makes the state and the others wait for it. It shows jobs also
-//!           where they cannot be listed: then it says why.
+//! SUMMARY   [`state`] answers with the data common to all visitors who may look, cached by [`StateMemo`] for
+//!           [`FRESH_FOR`], and with the visitor's identity: many open pages cost little more than one.
+//! PROMISES  Of concurrent requests, one computes the state and the others wait for it. If jobs cannot be listed, it
+//!           says why.
 //! LIMITS    [`FUNCTIONS_MAX`] functions, those in trouble first; [`TASKS_MAX`] views that are being mapped; [`JOBS_MAX`]
 //!           jobs, those in trouble first; [`REASONS_MAX`] reasons. Making it takes at most one part in [`REST`] of
 //!           the time, until it is [`FRESH_MAX`] old.
@@ -33,7 +33,7 @@ use policy::schedule::JobState;
 /// Maximum functions shown.
 const FUNCTIONS_MAX: usize = 8;
 
-/// How many running tasks beside replications the page shows.
+/// Maximum number of running tasks shown besides replications.
 const TASKS_MAX: usize = 50;
 
 /// Maximum jobs shown in the first view.
@@ -103,7 +103,7 @@ impl Made {
     }
 }
 
-/// What is locked is changed in single steps: a panic elsewhere leaves it whole.
+/// Ignores poisoning: locked values change in single steps, so a panic elsewhere leaves them consistent.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-// Numbers, times and states in words.
+// Numbers, times and states as text.
 
 import { h, mood } from "./dom.js";
 
@@ -63,7 +63,7 @@ export function cellOfPool({ sandbox }) {
   return mood(`${sandbox.mode}, without ${missing.join(", ")}`, "warn");
 }
 
-// Why a service does not accept, in words.
+// Why a service does not accept connections.
 const CLOSED = {
   at_limit: "at its limit: new connections wait in the system's queue",
   throttled: "its pool is throttled",
@@ -84,7 +84,7 @@ export function stateOfService(service) {
   return mood(words.join("; "), kind);
 }
 
-// The user and the process or the address, as far as they are known.
+// The user and the process or the address, as far as known.
 export function holderOf(holder) {
   if (!holder) return "";
   const user = holder.user ?? (holder.uid == null ? null : `uid ${holder.uid}`);

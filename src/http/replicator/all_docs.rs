@@ -126,7 +126,7 @@ pub(in crate::http) fn page(params: &Params) -> Result<Page, Refusal> {
     })
 }
 
-/// Ids are texts: in CouchDB's order of keys null, booleans and numbers precede them, lists and objects follow.
+/// Ids are strings: in CouchDB's order of keys null, booleans and numbers precede them, lists and objects follow.
 fn bound(key: Option<&Value>) -> Bound<String> {
     match key {
         None => Bound::Unbounded,

@@ -29,7 +29,7 @@ use rows::row;
 pub(super) use rows::seq;
 use store::{Changes, Store, StoreError};
 
-/// The default wait of a feed for news.
+/// How long a feed waits for news by default.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The longest times that a request may set.
@@ -283,7 +283,7 @@ async fn descending(call: &Call, params: &Params) -> Answer {
     let include_docs = params.boolean("include_docs", false)?;
     let filter = Filter::of(params)?;
     let limit = params.count("limit")?.unwrap_or(usize::MAX);
-    // All are of one moment: with a filter it is unknown how many must be read.
+    // All are read in one snapshot: with a filter it is unknown how many are needed.
     let read = match filter {
         Filter::All => limit,
         _ => usize::MAX,

@@ -43,7 +43,7 @@ pub(super) async fn get(call: &Call, id: &str) -> Answer {
     Ok(with_etag(answer::ok(&whole), &etag))
 }
 
-/// Accepts only the latest revision; reading a deletion requires naming it.
+/// Accepts only the latest revision; reading a deleted document requires naming it.
 fn check_revision(call: &Call, document: &Document, own: &str) -> Result<(), Refusal> {
     match call.params.get("rev").map(str::parse::<Revision>) {
         Some(Err(_)) => Err(invalid_rev().into()),

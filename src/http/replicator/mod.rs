@@ -108,12 +108,12 @@ fn check_id(call: &Call, id: &str) -> Result<(), Refusal> {
     }
 }
 
-/// `GET /_replicator/ID`, also of design documents and checkpoints.
+/// `GET /_replicator/ID`, including design documents and checkpoints.
 pub(super) async fn get(call: Call) -> Answer {
     docs::get(&call, &call.document().await?).await
 }
 
-/// `PUT /_replicator/ID`, also of design documents and checkpoints.
+/// `PUT /_replicator/ID`, including design documents and checkpoints.
 pub(super) async fn put(call: Call, payload: Payload) -> Answer {
     let id = call.document().await?;
     docs::refuse_parts(&call.request)?;
@@ -124,7 +124,7 @@ pub(super) async fn put(call: Call, payload: Payload) -> Answer {
     docs::put(&call, &id, &raw).await
 }
 
-/// `DELETE /_replicator/ID`, also of design documents and checkpoints.
+/// `DELETE /_replicator/ID`, including design documents and checkpoints.
 pub(super) async fn delete(call: Call) -> Answer {
     let id = call.document().await?;
     refuse_copies(&call, &Value::Null)?;
@@ -144,7 +144,7 @@ pub(super) async fn revisions() -> Answer {
     Err(one_revision())
 }
 
-/// Answers paths below a document, where there is nothing.
+/// Answers paths below a document, which do not exist.
 pub(super) async fn no_such_path() -> Answer {
     Err(missing())
 }
@@ -189,7 +189,7 @@ async fn check_bulk(call: &Call, body: &Value) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Returns the reader or writer.
+/// Returns the visitor as the reader or writer of documents.
 pub(super) fn person(visitor: &Visitor) -> Person {
     Person {
         name: visitor.name.clone(),

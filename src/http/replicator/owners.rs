@@ -1,9 +1,9 @@
 //! Owners of documents and jobs: what users with the role `replicator` may do.
 //!
-//! SUMMARY   A user who is not an administrator reads, writes and controls only documents and jobs of their own.
+//! SUMMARY   A user who is not an administrator reads, writes and controls only their own documents and jobs.
 //! PROMISES  No other such user reads a document, or changes a revision of it.
 //! SOURCE    couch_replicator_docs: before_doc_update/3; the owner is in `owner`.
-//! DIFFERS   In CouchDB everybody who may read the database sees every document, without credentials.
+//! DIFFERS   In CouchDB all users who may read the database see every document, without credentials.
 
 use serde_json::Value;
 

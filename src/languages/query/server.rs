@@ -1,4 +1,4 @@
-//! The query server of `query`: commands in, answers out.
+//! The query server of `query`.
 //!
 //! SUMMARY   Keeps index definitions until the next `reset`, and validators of design documents until it ends.
 //! PROMISES  Every command gets an answer, and none ends the server: commands that end CouchDB's server are answered
@@ -6,7 +6,7 @@
 //! SOURCE    CouchDB's mango_native_proc.
 //! DIFFERS   `reduce` and `rereduce` may have three or four elements. An invalid definition is logged and keeps its
 //!           column, without rows: CouchDB drops the column, which shifts the rows of later functions. A text
-//!           definition has no rows in a view; it ends CouchDB's server. A line that is no command is answered
+//!           definition has no rows in a view; it ends CouchDB's server. A line that is not a command is answered
 //!           `invalid_call`.
 
 use std::collections::HashMap;
@@ -82,7 +82,7 @@ pub struct QueryServer {
     refused: RepeatLimiter,
     /// Whether the last `reset` requests error reports.
     reports: bool,
-    /// Log lines to precede the next answer.
+    /// Log lines to send before the next answer.
     told: String,
 }
 
@@ -136,7 +136,7 @@ impl QueryServer {
         }
     }
 
-    /// Checks that there is room for this many more bytes.
+    /// Checks that this many more bytes fit the limit.
     fn check_room(&self, bytes: usize) -> Result<(), Refusal> {
         if self.index_bytes + self.validator_bytes + bytes <= HELD_BYTES_MAX {
             return Ok(());

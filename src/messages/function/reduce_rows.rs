@@ -1,7 +1,7 @@
 //! The rows of a `reduce`, in two allocations.
 //!
-//! SUMMARY   [`ReduceRows`] is the array of the query server's prompt, with the position of each row's parts, so that
-//!           it is not parsed again; [`ReduceRowsBuilder`] makes it.
+//! SUMMARY   [`ReduceRows`] is the array of the query server's prompt, with the position of each row's parts, to
+//!           avoid parsing it again; [`ReduceRowsBuilder`] makes it.
 
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;

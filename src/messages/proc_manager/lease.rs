@@ -43,7 +43,7 @@ pub struct Lease {
     pub proc: ProcId,
     /// The number of the loan.
     pub token: Token,
-    /// How to prompt it.
+    /// Its actor, which takes prompts.
     pub process: Arc<ProcessRef>,
     /// The borrower.
     pub client: ClientId,
@@ -62,7 +62,7 @@ impl Lease {
     /// only another answer proves that it still runs.
     ///
     /// # Errors
-    /// None: `false` also if the manager has ended, with all its processes.
+    /// None: also `false` if the manager has ended, with all its processes.
     pub async fn ret_proc(self, status: ReturnStatus) -> bool {
         let Some((manager, ret_proc)) = self.end(status).await else {
             return false;
@@ -103,8 +103,8 @@ impl Lease {
         self.lender.manager.tell(ret_proc);
     }
 
-    /// Drops the lease without a message, like a client with a cut connection: the manager takes the process back
-    /// when it is notified of the client's end.
+    /// Drops the lease without a message, like a client with a cut connection: the manager reclaims the process when
+    /// it is notified of the client's end.
     pub fn abandon(mut self) {
         self.is_out = false;
     }

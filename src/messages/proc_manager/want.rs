@@ -11,7 +11,7 @@ use policy::pool::{Affinity, Lane, Tenant};
 /// A client's requirements for a process.
 #[derive(Clone, Debug)]
 pub struct Want {
-    /// What the process must speak or know.
+    /// The language or design document it must know.
     pub what: What,
     /// The pools that may serve it.
     pub from: TakeFrom,
@@ -41,7 +41,7 @@ impl From<Option<Arc<str>>> for TenantName {
     }
 }
 
-/// What a process must speak or know.
+/// The language or design document that a process must know.
 #[derive(Clone, Debug)]
 pub enum What {
     /// Any language of the pool or group.

@@ -67,8 +67,8 @@ impl ReduceContext<'_> {
         call: None,
     };
 
-    /// Replaces an overlong sum with an error, or only logs it. `input` returns the size of the summands; it is
-    /// called only if needed.
+    /// Replaces a sum that is too long with an error, or only logs it. `input` returns the size of the summands; it
+    /// is called only if needed.
     pub(super) fn check(&self, sum: Box<RawValue>, input: impl FnOnce() -> u64) -> Box<RawValue> {
         let limit = self.limit;
         if limit.mode == ReduceLimit::False {

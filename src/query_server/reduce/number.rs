@@ -11,10 +11,10 @@ use json::erlang::DIGITS_MAX;
 use json::number::write_key;
 use num_bigint::BigInt;
 
-/// The most bits of an integer: no more than the digits' limit allows.
+/// Maximum number of bits of an integer: no more than the digits' limit allows.
 const BITS_MAX: u64 = 13_606;
 
-/// How many digits always fit in 64 bits.
+/// Digits that always fit in 64 bits.
 const SHORT_DIGITS: usize = 18;
 
 /// Integers up to this number are exact as floats.

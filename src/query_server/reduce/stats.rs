@@ -162,7 +162,7 @@ fn too_large(value: &str) -> InvalidValue {
     ))
 }
 
-/// The position of a value among the others, for the reference's errors.
+/// The position of a value, as the reference's errors have it.
 #[derive(Clone, Copy)]
 enum ValuePosition {
     First,

@@ -26,7 +26,7 @@ pub(crate) enum Event {
         /// Its id.
         doc: String,
     },
-    /// The id of a replication was computed, or cannot be yet.
+    /// The id of a replication was computed, or cannot be computed yet.
     Identified {
         /// The document.
         doc: String,
@@ -46,7 +46,7 @@ pub(crate) enum Event {
         /// Whether the id was free, or already this document's.
         result: Result<(), Taken>,
     },
-    /// A requested time has come.
+    /// A requested time was reached.
     Due {
         /// The document.
         doc: String,
@@ -115,7 +115,7 @@ pub(crate) enum Taken {
     Transient,
     /// Another document.
     Document(DocRef),
-    /// Another document of this id, which does not request it any more: its owner has not caught up yet.
+    /// Another document of this id, which no longer requests it: its owner has not caught up yet.
     Former(Arc<str>),
 }
 
@@ -171,9 +171,9 @@ pub(crate) enum RowAction {
         doc: String,
         /// The attempt.
         attempt: Attempt,
-        /// The shortest time.
+        /// Minimum.
         least: Duration,
-        /// The longest.
+        /// Maximum.
         most: Duration,
     },
 }

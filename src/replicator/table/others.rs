@@ -1,4 +1,4 @@
-//! Documents that other daemons of a fleet own, and which changes of this daemon's own are to be reported.
+//! Documents that other daemons of a fleet own, and this daemon's unreported changes.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use policy::counted::{Class, Classes, Section};
 use policy::schedule::JobId;
 use store::fleet::StatusOf;
 
-/// What another daemon reported about a document.
+/// Another daemon's report about a document.
 #[derive(Clone, Debug)]
 pub(super) struct Other {
     class: Class,
@@ -21,13 +21,13 @@ pub(super) struct Other {
 }
 
 impl Known {
-    /// Returns the other daemon's report, where it counts: this daemon knows nothing of the document.
+    /// Returns the other daemon's report if it counts, because this daemon knows nothing of the document.
     pub(super) fn other(&self) -> Option<&Other> {
         let is_left_to_others = self.stored == Some(0) && self.row.is_none();
         self.other.as_ref().filter(|_| is_left_to_others)
     }
 
-    /// The class that the other daemon reported, where it counts.
+    /// The class that the other daemon reported, if it counts.
     pub(super) fn class_of_other(&self) -> Option<Class> {
         self.other().map(|other| other.class)
     }
@@ -97,7 +97,7 @@ impl DocTable {
         self.change(id, |known| known.other = other);
     }
 
-    /// Returns another daemon's report about a document, if this one knows nothing of it and it asks for a
+    /// Returns another daemon's report about a document, if this one knows nothing of it and it requests a
     /// replication.
     pub fn other(&self, id: &str) -> Option<Arc<OtherStatus>> {
         let other = self.known.get(id)?.other()?;
@@ -110,7 +110,7 @@ impl DocTable {
         others.map(|other| Arc::clone(&other.status)).collect()
     }
 
-    /// Forgets reports from before a time about documents that are missing or ask for nothing: a status may arrive
+    /// Forgets reports from before a time about documents that are missing or request nothing: a status may arrive
     /// before its document, but not this much earlier.
     pub fn forget_others(&mut self, before: Instant) {
         let is_over = |known: &Known| {
@@ -128,7 +128,7 @@ impl DocTable {
         }
     }
 
-    /// Counts the documents that ask for a replication.
+    /// Counts the documents that request a replication.
     pub fn wanted(&self) -> usize {
         let over = [
             DocState::Completed.class(),

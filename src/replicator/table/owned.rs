@@ -2,8 +2,8 @@
 //!
 //! SUMMARY   For each owned document the table has its lease, the latest version seen, and its pending work: orders
 //!           to the scheduler, outcomes being written.
-//! PROMISES  The work of an earlier claim of a document never affects a later one. The lease of a claim that is over
-//!           says no.
+//! PROMISES  The work of an earlier claim of a document never affects a later one. The lease of an ended claim is
+//!           never valid.
 //! CALLED    By the ReplicatorDocuments actor, if the store is shared.
 
 use std::sync::Arc;
@@ -37,7 +37,7 @@ pub(crate) struct ClaimWork {
 }
 
 impl OwnedDoc {
-    /// Makes the document be read again.
+    /// Marks the document to be read again.
     pub(super) const fn forget_seen(&mut self) {
         self.seen = None;
     }
@@ -67,7 +67,7 @@ impl DocTable {
         self.change(doc, |known| known.owned = Some(Box::new(owned)));
     }
 
-    /// A document is not owned any more. Returns whether it was, under this claim.
+    /// A document is no longer owned. Returns whether it was, under this claim.
     pub fn lost(&mut self, doc: &str, claim: Claim) -> bool {
         self.change(doc, |known| {
             let is_it = known.owned_by(claim).is_some();
@@ -75,14 +75,14 @@ impl DocTable {
         })
     }
 
-    /// A document is to be released. Returns whether its job must stop.
+    /// Begins to release a document. Returns whether its job must stop.
     pub fn give_back(&mut self, doc: &str, claim: Claim) -> bool {
         let known = self.known.get_mut(doc);
         let owned = known.and_then(|known| known.owned_by(claim));
         owned.is_some_and(|owned| !std::mem::replace(&mut owned.is_stopping, true))
     }
 
-    /// A version of a document was read. Returns whether to act upon it: the document is owned, and no later version
+    /// A version of a document was read. Returns whether to act on it: the document is owned, and no later version
     /// was seen.
     pub fn see(&mut self, doc: &str, seq: u64) -> bool {
         let known = self.known.get_mut(doc);
@@ -95,7 +95,7 @@ impl DocTable {
         true
     }
 
-    /// Returns the lease of a document that may be acted upon.
+    /// Returns the lease of a document that this daemon may act on.
     pub fn lease(&self, doc: &str) -> Option<Arc<DocLease>> {
         let owned = self.owned(doc).filter(|owned| !owned.is_stopping);
         owned.map(|owned| Arc::clone(&owned.lease))
@@ -125,7 +125,7 @@ impl DocTable {
     }
 
     /// Releases a document without pending work. Returns the claim that it was owned under, or `None` if work is
-    /// pending. A document without a row asks for nothing, or has its outcome.
+    /// pending. A document without a row requests nothing, or has its outcome.
     pub fn settle(&mut self, doc: &str) -> Option<ClaimWork> {
         let (name, known) = self.known.get_key_value(doc)?;
         let owned = known.owned.as_ref()?;

@@ -1,4 +1,4 @@
-//! A document that requests a replication, on its way to a job.
+//! A document that requests a replication, until it has a job.
 //!
 //! SUMMARY   [`Row`] is its state. [`RowTurn`] takes an event ([`Event`]) and returns the actions ([`RowAction`]).
 //! PROMISES  An event of an attempt other than the row's latest has no effect. An edit that does not change the
@@ -19,7 +19,7 @@ use replication::spec::Replication;
 
 /// The base of the back-off after a temporary error.
 const BACKOFF_BASE: u64 = 64;
-/// The most doublings.
+/// Maximum number of doublings.
 const BACKOFF_DOUBLINGS_MAX: u32 = 12;
 /// The earliest re-check of a filter's code.
 const RECHECK_MIN: Duration = Duration::from_secs(60);
@@ -37,7 +37,7 @@ pub(crate) enum RowState {
     Scheduled,
 }
 
-/// A document that asks for a replication.
+/// A document that requests a replication.
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
     /// Its progress.
@@ -50,7 +50,7 @@ pub(crate) struct Row {
     pub info: Option<String>,
     /// The latest error in a few words.
     pub reason: Option<Arc<str>>,
-    /// Temporary errors in a row.
+    /// Consecutive temporary errors.
     pub errors: u32,
     /// When its state changed.
     pub last_updated: WallTime,
@@ -186,7 +186,7 @@ impl RowTurn<'_> {
         actions
     }
 
-    /// A write to a document that cannot start yet requests a retry now.
+    /// A write to a document that cannot start yet causes a retry now.
     fn written(&mut self, doc: String) -> Vec<RowAction> {
         let row = self.row.as_deref_mut();
         let Some(row) = row.filter(|row| row.state == RowState::Error) else {

@@ -2,7 +2,7 @@
 //!
 //! SUMMARY   [`Cgroup::make`] makes it next to or below the launcher's own and writes the limits. The cell's first
 //!           process enters it itself.
-//! PROMISES  Limits that do not hold are reported. The groups are removed with the cell; the next launcher removes
+//! PROMISES  Limits not in force are reported. The groups are removed with the cell; the next launcher removes
 //!           those of killed launchers, as does the service at its end and start. Services in several pid namespaces
 //!           may share a hierarchy: none touches another's groups.
 //! SOURCE    cgroups(7). Version 2 is used if the service was delegated a part of the hierarchy: the service is in a
@@ -265,7 +265,7 @@ fn enter_leaf_below(root: &Path, own: &str, user: u32) {
     let is_own = |folder: &Path| fs::metadata(folder).is_ok_and(|folder| folder.uid() == user);
     if is_own(&group) && !group.parent().is_some_and(is_own) {
         let leaf = group.join(LEAF);
-        // Without it, layers are missing, and cells say why.
+        // Without it, layers are missing, and cells report why.
         drop(make_folder(&leaf).and_then(|()| write(&leaf.join("cgroup.procs"), "0")));
     }
 }

@@ -1,7 +1,6 @@
 //! Which files a command may read, as Landlock rules.
-//!
-//! SUMMARY   [`readable`] finds what the program needs to run: the system's programs and libraries, the folders of
-//!           its own files, and configured paths. [`ruleset`] turns them into rules.
+//! SUMMARY   [`readable`] finds the files that the program needs to run: the system's programs and libraries, the
+//!           folders of its own files, and configured paths. [`ruleset`] turns them into rules.
 //! PROMISES  Only `/dev/null` is writable. Folders that the service hides are never readable, only the command's own
 //!           files in them. The same holds for folders that the command shares with others (`/`, `/tmp`, `/etc`, a
 //!           home).
@@ -94,7 +93,7 @@ pub(super) fn readable(program: &Path, arguments: &[OsString], spec: &CellSpec) 
     found.paths
 }
 
-/// Returns the paths that a command may read around a file of its own: the file's folder, or only the file if the
+/// Returns the paths that a command may read around one of its files: the file's folder, or only the file if the
 /// folder is shared with others.
 pub fn of_own_file(file: &Path) -> Vec<PathBuf> {
     let mut found = Found {

@@ -2,7 +2,7 @@
 //!
 //! SUMMARY   [`run`] never returns. It dies with the launcher, and so do all processes of the cell if they have their
 //!           own pid namespace. It reaps ended processes, answers the calls that the filter refuses, executes orders
-//!           to [suspend](super::rest), and tells the launcher when the command ends, stops and continues.
+//!           to [suspend](super::rest), and notifies the launcher when the command ends, stops or continues.
 //! PROMISES  The command does not run before every layer is entered and requests to end no longer end the launcher.
 //!           With `strict`, a missing layer is fatal. The first refused call of each kind is reported.
 //! SOURCE    pid_namespaces(7), seccomp_unotify(2), credentials(7).
@@ -41,7 +41,7 @@ pub(super) const NOBODY: u32 = 65534;
 pub(super) enum Told {
     /// The process of the command waits for the launcher before it executes the command.
     AboutToExecute,
-    /// The cell rests: it is suspended. Sent, like the next message, only to a launcher that watches its memory.
+    /// The cell is suspended. Sent, like the next message, only to a launcher that watches its memory.
     Rests,
     /// The cell is resumed.
     GoesOn,
@@ -103,7 +103,7 @@ impl Prepared {
 
 /// Connects it to the launcher.
 pub(super) struct Connection {
-    /// Becomes readable when the launcher has done its part, again when it has received [`Told::AboutToExecute`], and
+    /// Becomes readable when the launcher is ready, again when it has received [`Told::AboutToExecute`], and
     /// closes when it is gone.
     pub go: PipeReader,
     /// Receives [`Told::AboutToExecute`], then the status of the command, in the form of `wait`, at each change.
@@ -151,7 +151,7 @@ struct Init<'a> {
 fn drop_bounding_set() {
     for number in 0..=63 {
         let capability = CapabilitySet::from_bits_retain(1 << number);
-        // Without permission it has none to give.
+        // Without permission it cannot grant any.
         if thread::remove_capability_from_bounding_set(capability).is_err() {
             break;
         }
@@ -217,7 +217,7 @@ impl Init<'_> {
             );
             if user.may_change() {
                 let left = thread::set_thread_groups(&[]);
-                // In some containers nobody may; then the numbers are also missing.
+                // Some containers forbid it for all users; then the numbers are also missing.
                 user.held().map_or(Ok(()), |()| left)?;
             }
             thread::set_thread_res_gid(gid, gid, gid)?;
@@ -248,8 +248,7 @@ impl Init<'_> {
         set_dumpable_behavior(DumpableBehavior::NotDumpable)
     }
 
-    /// Whether the limit of processes is for this cell only: with a user of its own or in a user namespace, but never
-    /// for root.
+    /// Whether the process limit counts this cell only: with its own user or in a user namespace, but never for root.
     fn counts_processes(&self) -> bool {
         let user = &self.launch.user;
         user.is_alone() || (self.namespaces.user.is_ok() && user.outside.uid != 0)
@@ -372,7 +371,7 @@ impl Init<'_> {
         std::process::exit(if printed.is_ok() { 0 } else { NOT_MADE_STATUS })
     }
 
-    /// Returns what the command needs and cannot read, one sentence each.
+    /// Returns the files that the command needs and cannot read, one sentence each.
     fn unreadable(&self) -> Vec<String> {
         let launch = self.launch;
         let of_program = reach::closed_to_program(&launch.program);
@@ -480,7 +479,7 @@ impl Init<'_> {
         let _ = poll(&mut polled, changes.is_none().then_some(&while_blind));
         let is_ordered = orders.is_some() && !polled[0].revents().is_empty();
         if let Some(changes) = changes {
-            // What was signalled is ignored: all children are checked.
+            // The signals' contents are ignored: all children are checked.
             let mut news = [0_u8; size_of::<libc::signalfd_siginfo>()];
             let _ = rustix::io::read(changes, &mut news);
         }

@@ -4,7 +4,7 @@
 //!           the cell's first process ([`super::init`]), sets its user, and waits. The first process applies the
 //!           layers and starts the command.
 //! PROMISES  The cell ends with its command, with the launcher, and with the process that started the launcher. The
-//!           launcher ends when nothing of the cell is left, with the command's status or by its signal. Termination
+//!           launcher ends when all of the cell has ended, with the command's status or by its signal. Termination
 //!           signals to its process group are for the command; before the command is executed, they end the launcher
 //!           and the cell. The launcher stops while the command is stopped. Standard input and output belong to the
 //!           command.
@@ -269,7 +269,7 @@ pub(super) fn leave_pipes(instead: impl AsFd) {
     let _ = dup2_stdout(&instead);
 }
 
-/// Lets the cell's waiting process continue. If it has ended, its status tells.
+/// Lets the cell's waiting process continue. If it has ended, its status shows why.
 fn go_on(go: &mut PipeWriter) {
     drop(go.write_all(&[1]));
 }
@@ -281,7 +281,7 @@ impl Namespaces {
         user | pid
     }
 
-    /// Drops a namespace that the system refused.
+    /// Gives up one namespace that the system refused.
     fn give_up_one(&mut self, error: &io::Error) -> Result<(), String> {
         let refused = |what| Err(format!("the system refused {what} namespace: {error}"));
         if self.user.is_ok() {
@@ -321,7 +321,7 @@ struct Cell {
 }
 
 impl Cell {
-    /// Waits until nothing of the cell is left, and reports the limits that it reached; returns how its command
+    /// Waits until all of the cell has ended, and reports the limits that it reached; returns how its command
     /// ended, or its first process if that ended earlier; `None` if its control group was removed.
     fn wait(mut self, spec: &CellSpec, reporter: &Reporter) -> Option<ExitStatus> {
         let mut ended = None;
@@ -382,7 +382,7 @@ impl Cell {
             }
             let wait = watch.wait().and_then(|wait| Timespec::try_from(wait).ok());
             let mut polled = [PollFd::new(&self.status, PollFlags::IN)];
-            // An interrupting signal is not one that ends it.
+            // An interrupting signal does not end it.
             if poll(&mut polled, wait.as_ref()).is_ok_and(|count| count > 0) {
                 return;
             }

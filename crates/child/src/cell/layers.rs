@@ -1,11 +1,11 @@
-//! The layers of a cell, and which of them hold.
+//! The layers of a cell, and which of them are effective.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use strum::{Display, EnumIter, EnumString, VariantArray};
 
-/// A restriction of a child: what it loses.
+/// A restriction of a child.
 #[derive(
     Clone,
     Copy,
@@ -53,12 +53,12 @@ pub enum Layer {
     End,
 }
 
-/// Which layers hold, and why others do not. Layers that were not requested are in neither.
+/// The effective layers, and why others are missing. Layers that were not requested are in neither.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Layers {
-    /// Those that hold, in any order.
+    /// Effective layers, in any order.
     pub held: Vec<Layer>,
-    /// Those that do not hold -> why.
+    /// Missing layers -> the reason.
     pub missing: BTreeMap<Layer, String>,
     /// Unreadable files that a command needs, a sentence each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -27,7 +27,7 @@ const SOCKET_MAX: u64 = 208 << 10;
 /// Maximum processes checked: more than a process limit allows, unless there is none.
 const PROCESSES_MAX: usize = 4096;
 
-/// Files that tell whether this process can sample others.
+/// Files whose readability shows whether this process can sample others.
 const NEEDED: [&str; 3] = [
     "/proc/self/status",
     "/proc/self/smaps_rollup",
@@ -66,8 +66,8 @@ impl MemoryWatch {
             .map(|next| next.saturating_duration_since(Instant::now()))
     }
 
-    /// The cell is suspended or resumed: samples, and returns whether it exceeds its limit. Between the two
-    /// there may be no other sample.
+    /// The cell is suspended or resumed: samples, and returns whether it exceeds its limit. There may be no sample in
+    /// between.
     pub(super) fn rests(&mut self, is_at_rest: bool) -> bool {
         self.next = (!is_at_rest).then(|| Instant::now() + INTERVAL);
         self.is_exceeded()

@@ -1,7 +1,7 @@
 //! Cells: what the operating system allows a child.
 //!
 //! SUMMARY   A cell consists of [`Layer`]s, each of which restricts a child. [`CellSpec`] specifies a child's cell,
-//!           [`Layers`] which layers hold on this machine.
+//!           [`Layers`] the effective layers on this machine.
 //! PROMISES  A child with `sandbox = "strict"` has every layer or is not started. With `standard` it has every layer
 //!           that this machine offers, and the missing ones are reported.
 
@@ -76,7 +76,7 @@ pub enum Cell {
     Launched {
         /// The program with the subcommand `cell`: this one.
         launcher: PathBuf,
-        /// What the cell lets in.
+        /// The cell's access rights.
         spec: CellSpec,
     },
 }
@@ -88,7 +88,7 @@ pub struct CellSpec {
     pub mode: SandboxMode,
     /// The user that it runs as; only root can change it.
     pub user: Option<UserIds>,
-    /// The range for a user of its own, if no user is set; `None`: it gets none.
+    /// The range from which the cell gets its own user, if no user is set; `None`: it gets none.
     pub user_range: Option<UserRange>,
     /// Files, and folders with all their content, that it may read besides its program's.
     pub read_paths: Vec<PathBuf>,

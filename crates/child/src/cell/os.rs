@@ -21,7 +21,7 @@ use crate::parent_death::die_with_parent;
 /// when it runs a script without a `#!` line.
 const STACK_BYTES: usize = 256 * 1024;
 
-/// Flags that put a new process into a user namespace and a pid namespace of its own.
+/// Flags that put a new process into its own user and pid namespaces.
 pub(super) const NEW_USER: i32 = libc::CLONE_NEWUSER;
 pub(super) const NEW_PID: i32 = libc::CLONE_NEWPID;
 
@@ -52,7 +52,7 @@ pub(super) fn inherited(number: RawFd) -> io::Result<OwnedFd> {
     if number <= libc::STDERR_FILENO || flags < 0 {
         return Err(io::ErrorKind::InvalidInput.into());
     }
-    // SAFETY: it is open, and this runs once, before this program opens descriptors of its own.
+    // SAFETY: it is open, and this runs once, before this program opens any descriptor.
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
@@ -86,7 +86,7 @@ pub(super) fn clone(flags: i32, cgroup: Option<BorrowedFd<'_>>) -> io::Result<Op
             arguments.exit_signal = signal;
             arguments.cgroup = folder.as_raw_fd() as u64;
             let size = size_of::<libc::clone_args>();
-            // SAFETY: as above; the arguments live through the call, and the size is theirs.
+            // SAFETY: as above; the arguments outlive the call, and the size is theirs.
             unsafe { libc::syscall(libc::SYS_clone3, &raw const arguments, size) }
         }
     };
@@ -94,7 +94,7 @@ pub(super) fn clone(flags: i32, cgroup: Option<BorrowedFd<'_>>) -> io::Result<Op
     Ok(Pid::from_raw(pid as i32))
 }
 
-/// Accesses files as this user from now on, whatever the effective user is. Without permission nothing changes.
+/// Accesses files as this user from now on, regardless of the effective user. Without permission nothing changes.
 pub(super) fn set_user_of_files(uid: u32) {
     // SAFETY: the call takes a number and touches no memory.
     unsafe { libc::setfsuid(uid) };
@@ -173,7 +173,7 @@ pub(super) fn execute(
     let mut stack = vec![Align([0; 16]); STACK_BYTES / 16];
     // The new process borrows this one's memory, and this one waits until the program is executed: nothing is copied.
     let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
-    // SAFETY: the stack is aligned, grows down from its end and is used by nobody else; stack and argument outlive
+    // SAFETY: the stack is aligned, grows down from its end and is used by no other code; stack and argument outlive
     // their use by the new process, because this process is suspended until then.
     let made = unsafe {
         let top = stack.as_mut_ptr_range().end;
@@ -194,14 +194,14 @@ pub(super) fn execute(
 struct Align(#[allow(dead_code, reason = "room")] [u8; 16]);
 
 extern "C" fn become_program(argument: *mut c_void) -> c_int {
-    // SAFETY: it is the `Execution` of `execute`, which nobody else uses while this runs.
+    // SAFETY: it is the `Execution` of `execute`, which no other code uses while this runs.
     let execution = unsafe { &mut *argument.cast::<Execution<'_>>() };
     // Without a leader the cell must not outlive its parent. This cannot fail.
     let _ = die_with_parent();
     default_signals();
     if (execution.may_start)() {
-        // SAFETY: all texts end with a zero byte, the list with a null pointer, and all live through the
-        // call, which returns only if it failed.
+        // SAFETY: all strings end with a zero byte, the list with a null pointer, and all outlive the call, which
+        // returns only if it failed.
         unsafe { libc::execvp(execution.words[0], execution.words.as_ptr()) };
         execution.error = io::Error::last_os_error().raw_os_error();
     }
@@ -227,7 +227,7 @@ pub(super) fn child_changes() -> io::Result<OwnedFd> {
         )
     };
     let number = checked(made.into())?;
-    // SAFETY: the descriptor is new and nobody else's.
+    // SAFETY: the descriptor is new and has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(number as RawFd) })
 }
 
@@ -240,8 +240,7 @@ pub(super) fn filter_with_listener(filter: &BpfProgram) -> io::Result<OwnedFd> {
         len: filter.len() as libc::c_ushort,
         filter: filter.as_ptr() as *mut libc::sock_filter,
     };
-    // SAFETY: the program points to as many steps as it says, of the system's layout, which the call
-    // copies.
+    // SAFETY: the program points to the stated number of steps, of the system's layout, which the call copies.
     let made = unsafe {
         libc::syscall(
             libc::SYS_seccomp,
@@ -251,17 +250,17 @@ pub(super) fn filter_with_listener(filter: &BpfProgram) -> io::Result<OwnedFd> {
         )
     };
     let number = checked(made)?;
-    // SAFETY: the descriptor is new and nobody else's.
+    // SAFETY: the descriptor is new and has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(number as RawFd) })
 }
 
 /// Refuses the call that the listener received, if its caller still exists. `tell` is called first, with the number
-/// and the first two arguments, so that it precedes whatever the caller does next.
+/// and the first two arguments, so that it precedes the caller's next action.
 pub(super) fn refuse_next(listener: &OwnedFd, tell: impl FnOnce(i64, [u64; 2])) {
     // SAFETY: all fields of both are numbers; the system requires the first to be zeroed.
     let (mut heard, mut answer): (libc::seccomp_notif, libc::seccomp_notif_resp) =
         unsafe { (zeroed(), zeroed()) };
-    // SAFETY: the call fills a structure of its layout, which lives here.
+    // SAFETY: the call fills a structure of its layout, valid during the call.
     let received = unsafe {
         libc::ioctl(
             listener.as_raw_fd(),
@@ -276,7 +275,7 @@ pub(super) fn refuse_next(listener: &OwnedFd, tell: impl FnOnce(i64, [u64; 2])) 
     tell(heard.data.nr.into(), arguments);
     answer.id = heard.id;
     answer.error = -libc::EPERM;
-    // SAFETY: the call reads a structure of its layout, which lives here. It fails if the caller is gone.
+    // SAFETY: the call reads a structure of its layout, valid during the call. It fails if the caller is gone.
     unsafe {
         libc::ioctl(
             listener.as_raw_fd(),

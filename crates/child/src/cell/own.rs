@@ -1,10 +1,9 @@
 //! The cell that the built-in JavaScript server puts itself into.
-//!
-//! SUMMARY   [`OwnCell::enter`] drops everything that can be dropped before the engine has a thread;
+//! SUMMARY   [`OwnCell::enter`] drops all rights that can be dropped before the engine has a thread;
 //!           [`OwnCell::seal`] restricts all threads to a few system calls before the first line is read.
 //! PROMISES  A function, even with native code, can then only use the three standard streams, allocate memory up to
 //!           the limit, read the clock and exit; any other system call kills the process, which reports the call.
-//! CALLED    By `settee couchjs`. [`report`] by `settee cell --report-own`, in a process of its own.
+//! CALLED    By `settee couchjs`. [`report`] by `settee cell --report-own`, in a separate process.
 //! LIMITS    The engine's process keeps its initial memory: the command line and the environment, which has at most
 //!           `TZ` if the service started it. A call of the 32-bit interface kills the process without a report, as
 //!           does one made while all signals are blocked, as when the C library starts a thread.
@@ -96,7 +95,7 @@ impl OwnCell {
         Ok((cell, opened))
     }
 
-    /// Restricts all threads to a few system calls, and returns which layers hold.
+    /// Restricts all threads to a few system calls, and returns the effective layers.
     ///
     /// # Errors
     /// A layer is missing, and the mode is strict.
@@ -128,8 +127,8 @@ impl OwnCell {
     }
 }
 
-/// Puts the process into the cell of a server in this mode, and returns which layers hold. Afterwards the process can
-/// only write the result and exit. Its memory limit is already set, as for a server.
+/// Puts the process into the cell of a server in this mode, and returns the effective layers. Afterwards the process
+/// can only write the result and exit. Its memory limit is already set, as for a server.
 pub fn report(mode: SandboxMode) -> Layers {
     if mode == SandboxMode::Off {
         return Layers::default();
@@ -199,7 +198,7 @@ fn leave_files() -> Result<(), String> {
             "this kernel has no Landlock; it needs Linux 5.13 and `landlock` in lsm=".into(),
         );
     }
-    // A person may have redirected answers or messages to a file.
+    // A user may have redirected answers or messages to a file.
     if is_file(io::stdout()) || is_file(io::stderr()) {
         Ok(())
     } else {

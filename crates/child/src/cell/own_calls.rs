@@ -2,7 +2,7 @@
 //!
 //! SUMMARY   [`leave_calls`] installs a filter on all threads of the process.
 //! PROMISES  Nothing can be opened, connected, started, traced or signalled; memory never becomes executable. Calls
-//!           through another interface of the same machine (x32, 32 bits) are refused, too.
+//!           through another interface of the same machine (x32, 32 bits) are also refused.
 //! SOURCE    A trace of the transcripts and the tests, plus calls of the C library that traces miss: on machines
 //!           where only the kernel can read the clock, and after a stop.
 

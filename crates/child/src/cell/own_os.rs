@@ -31,7 +31,7 @@ pub(super) fn set_allocator() {
 
 /// Makes glibc read the time zone file now, which it does once, at the first conversion of a time.
 pub(super) fn load_time_zone() {
-    // SAFETY: both pointers are to values of the right types, which live until the call returns; zeroes are
+    // SAFETY: both pointers are to values of the right types, which outlive the call; zeroes are
     // a valid value of both.
     unsafe {
         let (time, mut parts) = mem::zeroed();

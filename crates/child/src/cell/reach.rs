@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 use super::files;
 
-/// The most links followed.
+/// Maximum number of links followed.
 const LINKS_MAX: usize = 8;
 
 /// Returns the closed part of the path to a program, or to the interpreter in its first line.

@@ -1,4 +1,4 @@
-//! Rest: a cell's processes are suspended between loans, while nobody holds it.
+//! Rest: a cell's processes are suspended between loans.
 //!
 //! SUMMARY   [`Orders`] is the service's end of the socket for reports: it orders suspension and resumption. [`Rest`]
 //!           is the end of the cell's first process, which stops all others of its pid namespace or continues them.
@@ -19,7 +19,7 @@ use rustix::process::{Pid, Signal, WaitStatus, kill_process_group};
 const REST: u8 = b'r';
 const GO_ON: u8 = b'g';
 
-/// The most orders read at once. Only the last one is obeyed.
+/// Maximum number of orders read at once. Only the last one is obeyed.
 const ORDERS_READ: usize = 64;
 
 /// Suspends and resumes a cell. It starts running.
@@ -48,7 +48,7 @@ impl Orders {
         self.order(false);
     }
 
-    /// Stops everything again that has continued while the cell is suspended; otherwise has no effect.
+    /// Stops processes again that continued while the cell is suspended; otherwise has no effect.
     pub fn rest_again(&mut self) {
         if std::mem::take(&mut self.is_at_rest) {
             self.order(true);
@@ -59,7 +59,7 @@ impl Orders {
         if std::mem::replace(&mut self.is_at_rest, rest) == rest {
             return;
         }
-        // Fails only if the cell is ending: the socket has room for hundreds of orders.
+        // Fails only if the cell is ending: the socket buffers hundreds of orders.
         let _ = rustix::io::write(&self.socket, &[if rest { REST } else { GO_ON }]);
     }
 }
@@ -109,8 +109,8 @@ impl<'a> Rest<'a> {
         });
     }
 
-    /// Whether an order explains a process's change of state, which then concerns nobody else. Stops a process again
-    /// that was continued from outside.
+    /// Whether an order explains a process's change of state, so that no other code need handle it. Stops a process
+    /// again if it was continued from outside.
     pub(super) fn explains(&self, status: WaitStatus) -> bool {
         if self.is_at_rest && status.continued() {
             signal_all(Signal::STOP);

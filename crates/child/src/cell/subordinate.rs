@@ -32,7 +32,7 @@ const READY: u8 = b'+';
 /// The namespace made for launchers, or why there is none; unset if none is needed.
 static PREPARED: OnceLock<Result<OwnedFd, String>> = OnceLock::new();
 
-/// Numbers that a process may give: as many users as groups.
+/// Numbers that a process may assign: as many users as groups.
 pub(super) struct Numbers {
     /// The first user and the first group.
     pub uid: u32,

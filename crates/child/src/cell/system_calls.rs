@@ -151,7 +151,7 @@ pub(super) fn filter(spec: &CellSpec, guarded: Guarded) -> Result<BpfProgram, Ba
         in_part.push((Sysno::mmap, of_counted_memory()?));
     }
     if guarded.ports {
-        // Would connect without `connect`, bypassing Landlock.
+        // It would connect without `connect`, bypassing Landlock.
         let slow = Is::MaskedEq(libc::MSG_FASTOPEN as u64);
         for (call, flags) in calls![sendto sendmsg sendmmsg].iter().zip([3, 2, 3]) {
             in_part.push((*call, vec![rule([(flags, slow.clone(), 0)])?]));

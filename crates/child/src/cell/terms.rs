@@ -11,7 +11,7 @@ use crate::CommandSpec;
 /// The cells of a pool's processes; none by default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CellTerms {
-    /// What the cell allows.
+    /// The cell's access rights.
     pub spec: CellSpec,
     /// The environment of a command.
     pub environment: Vec<(String, String)>,

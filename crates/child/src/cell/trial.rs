@@ -1,4 +1,4 @@
-//! Finds out which layers of a cell are effective on this machine.
+//! Determines which layers of a cell are effective on this machine.
 //!
 //! SUMMARY   [`CellTrial`] starts this program as `settee cell --report`, which enters a cell and prints the
 //!           effective layers, as one line of JSON.
@@ -24,13 +24,13 @@ use crate::{CommandSpec, SpawnError, Spawner, find_program};
 /// The time limit of a trial.
 const TRIAL_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// How many children are started, one after the other, if signals end them.
+/// Maximum children started, one after the other, if signals end them.
 const TRIES_MAX: usize = 3;
 
-/// The longest report, in bytes.
+/// Maximum length of a report, in bytes.
 const REPORT_BYTES_MAX: usize = 1 << 16;
 
-/// How many characters of an invalid report are quoted.
+/// Maximum characters of an invalid report that are quoted.
 const QUOTED_CHARACTERS: usize = 200;
 
 /// A cell to test. Cells with equal trials have the same layers.
@@ -42,7 +42,7 @@ pub struct CellTrial {
     launcher: PathBuf,
     /// The arguments after `cell`.
     arguments: Vec<OsString>,
-    /// The program to be started; the built-in server is the launcher itself.
+    /// The program to start; the built-in server is the launcher itself.
     program: Option<PathBuf>,
 }
 

@@ -1,4 +1,4 @@
-//! A cell's user outside of it: a number of its own for the cell's lifetime.
+//! A cell's user outside of it: a number reserved for the cell's lifetime.
 //!
 //! SUMMARY   [`CellUser::choose`] claims a number. [`CellUser::act`] makes it the launcher's effective user before
 //!           the cell's first process starts, [`CellUser::map`] makes it the only user in the cell's namespace.
@@ -28,8 +28,8 @@ use super::init::NOBODY;
 use super::subordinate::{self, Numbers};
 use super::{CellSpec, UserIds, os};
 
-/// Numbers above those of people, distributions, containers and domains, and below those that systemd reserves for
-/// foreign numbers.
+/// Numbers above those of human users, distributions, containers and domains, and below those that systemd reserves
+/// for foreign numbers.
 pub const DEFAULT_RANGE: UserRange = UserRange {
     first: 2_100_000_000,
     last: 2_104_194_303,
@@ -44,7 +44,7 @@ const NO_USER: u32 = u32::MAX;
 /// Prefix of a claimed number's name.
 const NAME_PREFIX: &str = "settee-user-";
 
-/// Maximum numbers that are tried.
+/// Maximum numbers tried.
 const TRIES_MAX: u32 = 1000;
 
 /// Capabilities for giving a cell another user's number, and for ending its processes.
@@ -143,7 +143,7 @@ pub(super) struct CellUser {
     is_configured: bool,
     /// How the configuration can grant access to files readable only by its own user.
     pub remedy: &'static str,
-    /// Holds the claim. The cell's first process holds it, too.
+    /// Holds the claim, as does the cell's first process.
     _claim: Option<UnixDatagram>,
 }
 
@@ -239,7 +239,7 @@ impl CellUser {
         self.may_change
     }
 
-    /// Whether no process outside of the cell has the number.
+    /// Whether no process outside the cell has the number.
     pub(super) fn is_alone(&self) -> bool {
         self.is_alone.is_ok() && !self.is_configured
     }

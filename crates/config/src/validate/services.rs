@@ -24,7 +24,7 @@ impl Rules<'_> {
 }
 
 impl Section<'_> {
-    /// Where its processes come from.
+    /// Checks the pools that serve it.
     fn pool_of_service(&mut self, service: &ServiceConfig) {
         let languages = self.config.language_names();
         match (&service.pool, &service.language) {
@@ -60,7 +60,7 @@ impl Section<'_> {
         }
     }
 
-    /// Who can reach it.
+    /// Checks which clients can reach it.
     fn reach(&mut self, service: &ServiceConfig, address: &ServiceAddress) {
         if let ServiceAddress::Unix(path) = address
             && path.as_os_str().len() > SOCKET_PATH_MAX
@@ -88,7 +88,7 @@ impl Section<'_> {
         }
     }
 
-    /// Who listens there as well.
+    /// Checks whether others listen there as well.
     fn others(&mut self, name: &str, address: &ServiceAddress) {
         let socket = ServiceAddress::Unix(self.config.server.socket.clone());
         let own = self.config.own_addresses().into_iter();

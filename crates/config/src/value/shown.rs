@@ -1,4 +1,4 @@
-//! Values in their form for people: with units, without passwords.
+//! Display form of values: with units, without passwords.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ pub(crate) fn resolved(kind: Kind, value: &Value) -> (Kind, &Value) {
     }
 }
 
-/// Returns the normal form of a value, for people.
+/// Returns the normal form of a value, for display.
 pub(crate) fn display(kind: Kind, value: &Value) -> String {
     match resolved(kind, value) {
         (kind, Value::Null) => kind.none().unwrap_or_default().to_owned(),

@@ -1,4 +1,4 @@
-//! Texts of a certain form: names, addresses, lines, secrets; and lists of them.
+//! Strings of a certain form: names, addresses, lines, secrets; and lists of them.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
@@ -27,7 +27,7 @@ pub(crate) const USER_NAME_RULE: &str =
 /// Maximum length of a line that is sent verbatim, in bytes.
 const LINE_BYTES_MAX: usize = 1000;
 
-/// A form of texts.
+/// A form of strings.
 #[derive(Debug)]
 pub struct Form {
     /// Returns the normal form, or the mistake in a value.
@@ -285,9 +285,9 @@ const FILE: &str = "it names a file of this machine";
 const SOCKET: &str = "it opens a socket";
 pub(crate) const LET_IN: &str = "it decides who is let in";
 
-/// Returns whether a text can name a pool, a group, a service or a language, which has a pool of its name. Names are
-/// used in HTTP paths, metric labels, command lines and the log: a leading underscore is reserved for HTTP paths, a
-/// leading dash would be an option.
+/// Returns whether a string can name a pool, a group, a service or a language, which has a pool of its name. Names
+/// are used in HTTP paths, metric labels, command lines and the log: a leading underscore is reserved for HTTP paths,
+/// a leading dash would be an option.
 pub fn is_name(text: &str) -> bool {
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
     text.starts_with(|c: char| c.is_ascii_alphanumeric())
@@ -296,7 +296,7 @@ pub fn is_name(text: &str) -> bool {
         && !text.ends_with('.')
 }
 
-/// Returns whether a text can name a section `[users.NAME]`, for example a mail address.
+/// Returns whether a string can name a section `[users.NAME]`, for example a mail address.
 pub(crate) fn is_user_name(text: &str) -> bool {
     let unfit = |c: char| c.is_whitespace() || c.is_control() || matches!(c, '/' | '"' | '[' | ']');
     !text.is_empty()

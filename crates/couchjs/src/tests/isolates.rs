@@ -1,4 +1,4 @@
-//! Isolates: tenants of one process notice nothing of each other.
+//! Isolates: tenants of one process cannot observe each other.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -65,17 +65,17 @@ fn show(id: &str) -> Value {
     json!(["ddoc", id, ["shows", "s"], [{"_id": "x"}, {}]])
 }
 
-/// Leaves something wherever a function can.
+/// Leaves something in every place a function can reach.
 const PLANT: &str = "globalThis.planted = 1; Object.prototype.planted = 2; Array.prototype.map = null; \
     JSON.stringify = function() { return '7'; }; Object.freeze(Math); /(secret)/.test('secret'); \
     registerType('planted', 'text/planted'); this.shows.other = 'x'; require('lib/state').seen.push(1); \
     (async function() { await null; globalThis.late = 1; log('late secret'); })(); return 'planted';";
 
-/// Reports what was left behind.
+/// Reports leftovers.
 const TELL: &str = "return JSON.stringify([typeof planted, ({}).planted, typeof [].map, Object.isFrozen(Math), \
     RegExp.$1, Object.keys(this.shows), require('lib/state').seen, typeof late, typeof console]);";
 
-/// What a tenant sends to a new isolate.
+/// Prompts of a tenant to a new isolate.
 fn asking() -> Vec<Value> {
     vec![
         json!(["reset", {}]),
@@ -102,7 +102,7 @@ fn asking() -> Vec<Value> {
     ]
 }
 
-/// What a tenant leaves: functions, a library, settings, a pending report.
+/// State that a tenant leaves behind: functions, a library, settings, a pending report.
 fn planting() -> Vec<Value> {
     let settings = json!({"console": true, "report": true, "text_reasons": false,
                           "reduce_limit": true, "reduce_limit_threshold": 10, "reduce_limit_ratio": 2});

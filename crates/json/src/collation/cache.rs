@@ -106,7 +106,7 @@ mod tests {
     fn a_sort_key_is_the_same_whether_it_was_remembered_or_not() {
         let mut cache = KeyCache::default();
         let mut calls = 0;
-        // More strings than there is room for, each twice in a row, then all again.
+        // More strings than fit, each twice in a row, then all again.
         for round in 0..2 {
             for number in 0..3 * STRINGS_MAX {
                 let text = "x".repeat(number % 70) + &number.to_string();

@@ -1,4 +1,4 @@
-//! Stress: at its limit, a service gives its processes less time.
+//! Stress: at its limit, a service allows its processes less time.
 
 use std::time::Duration;
 

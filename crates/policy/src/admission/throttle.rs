@@ -1,4 +1,4 @@
-//! The throttle of a pool: after several failed starts in a row, starts pause for a while.
+//! The throttle of a pool: after several consecutive failed starts, starts pause for a while.
 
 use std::time::Duration;
 
@@ -10,11 +10,11 @@ pub const THROTTLE_DELAY: Duration = Duration::from_secs(60);
 /// The maximum delay, however many starts fail.
 pub(crate) const THROTTLE_DELAY_MAX: Duration = Duration::from_secs(600);
 
-/// Failures in a row that throttle: a single one may be an accident.
+/// Consecutive failures that throttle: a single one may be an accident.
 pub const FAILURES_MIN: u32 = 3;
 
-/// Failed starts in a row that throttle if signals from outside caused them. These do not implicate the command, but
-/// many suggest that the system keeps killing it, as when memory is short.
+/// Consecutive failed starts that throttle if signals from outside caused them. These do not implicate the command,
+/// but many suggest that the system keeps killing it, as when memory is short.
 pub const KILLS_MIN: u32 = 10;
 
 /// A process that ends by itself within this time of its start, without having worked for a client, counts as a
@@ -54,8 +54,8 @@ impl Default for ThrottleSettings {
 /// Whether, and until when, no process is created.
 ///
 /// A failure is a process that could not be created, that did not answer its first `reset`, or that ended soon after:
-/// the command or its configuration is wrong, or the machine is full. After [`FAILURES_MIN`] in a row, an immediate
-/// retry would only load the machine.
+/// the command or its configuration is wrong, or the machine is full. After [`FAILURES_MIN`] consecutive failures, an
+/// immediate retry would only load the machine.
 ///
 /// # Source
 /// Postfix master_throttle: there the first failure throttles, for a fixed delay (`service_throttle_time`).
@@ -65,11 +65,11 @@ pub(crate) struct Throttle {
     last_delay: Option<Duration>,
     /// When the throttle ends, while it is on.
     until: Option<Timestamp>,
-    /// Starts that failed through their own fault since the last success.
+    /// Starts that failed by their own fault since the last success.
     failed_starts: u32,
     /// Starts that failed for any reason since then.
     all_failed_starts: u32,
-    /// Processes that ended early since one has worked.
+    /// Processes that ended early since the last one that worked.
     early_ends: u32,
 }
 

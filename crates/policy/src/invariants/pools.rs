@@ -1,4 +1,4 @@
-//! What must hold of a pool as a whole: its sizes, its lanes, its end.
+//! Invariants of a pool as a whole: its sizes, its lanes, its end.
 
 use super::{Judgement, is_idle, numbered, require};
 use crate::pool::{EXCHANGE_AFTER, Ledger, Pool, PoolId, Pools};

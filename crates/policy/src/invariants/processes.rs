@@ -121,7 +121,7 @@ pub(super) fn tenants_are_apart(pools: &Pools) -> Judgement {
     })
 }
 
-/// Whether a process serves only its tenant, or, without a tenant, has served no one since it started or forgot
+/// Whether a process serves only its tenant, or, without a tenant, has served no client since it started or forgot
 /// everything.
 fn is_with_its_tenant(proc: &Proc, ledger: &Ledger) -> bool {
     let Some(tenant) = &proc.tenant else {

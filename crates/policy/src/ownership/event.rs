@@ -85,7 +85,7 @@ pub enum Event {
         docs: Vec<ListedDoc>,
         counts: Counts,
     },
-    /// [`OwnerAction::Renew`] found no such epoch, or its lease was over.
+    /// [`OwnerAction::Renew`] found no such epoch, or its lease had expired.
     NotRenewed { request: Request },
     /// [`OwnerAction::Claim`] was carried out: these documents were free and are claimed.
     Claimed { request: Request, claimed: Claimed },
@@ -100,9 +100,9 @@ pub enum Event {
     Stopped { doc: DocId, claim: Claim },
     /// A server has not been reached for long, reported repeatedly; or is reached again.
     ServerReach { server: Server, answers: bool },
-    /// The daemon is to end: everything is given back.
+    /// The daemon is stopping: all claims are released.
     Stop,
-    /// The daemon is drained: everything is given back, and nothing is claimed until [`Event::Undrain`].
+    /// The daemon is drained: all claims are released, and nothing is claimed until [`Event::Undrain`].
     Drain,
     /// The daemon claims its share again, with another epoch.
     Undrain,
@@ -145,9 +145,10 @@ pub enum OwnerAction {
         /// Whether others cannot reach its servers: the job's history there is ignored.
         is_extra: bool,
     },
-    /// This many documents are given back, because others reach their server and this daemon does not.
+    /// Releases this many documents, because others reach their server and this daemon does not.
     GiveUp { server: Server, docs: usize },
-    /// Give a document back: stop its job, with a checkpoint, then report [`Event::Stopped`]; it is released then.
+    /// Begin to release a document: stop its job, with a checkpoint, then report [`Event::Stopped`]; then it is
+    /// released.
     GiveBack { doc: DocId, claim: Claim },
     /// A document is no longer owned: its job is killed, without a checkpoint.
     Lost { doc: DocId, claim: Claim },

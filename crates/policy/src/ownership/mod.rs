@@ -11,16 +11,16 @@
 //!
 //! # The content of the database
 //!
-//! A row for each living daemon (its epoch, the end of its lease) and a row for each document that requests a
+//! A row for each live daemon (its epoch, its lease's expiry) and a row for each document that requests a
 //! replication (its claim: the epoch and the number of the claim). A document is free if it is unclaimed, or if its
 //! epoch is missing or has an expired lease, by the database's clock.
 //!
 //! # One daemon
 //!
 //! It takes an epoch, a random number unique to this start, and renews its lease every [`RENEW_EVERY`]. It claims free
-//! documents up to its share, all documents divided by the living daemons, and gives the surplus back: first the job
-//! stops, with a checkpoint, then the document is released. Without a renewal it gives everything up
-//! [`STOP_BEFORE_END`] before the end of its lease, at once and without checkpoints, and begins with another epoch.
+//! documents up to its share, all documents divided by the live daemons, and releases the surplus: first the job
+//! stops, with a checkpoint, then the document is released. Without a renewal it releases everything
+//! [`STOP_BEFORE_END`] before its lease expires, at once and without checkpoints, and starts over with another epoch.
 //!
 //! Requests can fail after they were carried out, and be carried out after they failed, so each has a number. The
 //! answer to a renewal lists the documents claimed by the epoch, with the numbers of the claims: unknown ones are
@@ -31,18 +31,18 @@
 //!
 //! A daemon's renewals report servers that it has not reached for long. From [`SETTLE`] after the first such renewal it
 //! *avoids* them, until [`AVOID_FOR`] after the last one; longer, up to [`AVOID_MAX`], if the same report follows soon
-//! after that. A document is *closed* to daemons that avoid one of its servers, while another living daemon has
-//! reported neither of its servers; otherwise it is open to all, so that a global outage moves nothing. A daemon gives
-//! back documents closed to it and does not claim them. For the other daemons such a document is *extra*: they own it
-//! in addition to their shares, and each takes an equal part of the documents closed to the same daemons. No document
-//! is given back for being extra, which prevents cycles.
+//! after that. A document is *closed* to daemons that avoid one of its servers, while another live daemon has
+//! reported neither of its servers; otherwise it is open to all, so that a global outage moves nothing. A daemon
+//! releases documents closed to it and does not claim them. For the other daemons such a document is *extra*: they
+//! own it in addition to their shares, and each takes an equal part of the documents closed to the same daemons. No
+//! document is released for being extra, which prevents cycles.
 //!
 //! # Invariants
 //!
 //! * **FL-1: at most one unfenced owner.** At most one daemon believes that it may begin a checkpoint of a document. A
-//!   failover of the database that loses commits may lose a claim; then there may be two, until the first renewal after
-//!   the failover or the end of the first owner's lease. Both write documents with `new_edits=false`, which is
-//!   idempotent, and the second to write a checkpoint conflicts with the first one's `_rev`.
+//!   failover of the database that loses commits may lose a claim; then there may be two, until the first renewal
+//!   after the failover or the expiry of the first owner's lease. Both write documents with `new_edits=false`, which
+//!   is idempotent, and the second to write a checkpoint conflicts with the first one's `_rev`.
 //! * **FL-2: every runnable document has an owner** within [`OWNER_WITHIN`] after the last fault, while one daemon can
 //!   reach the database. Within [`SHARE_WITHIN`] every daemon has its share, and no more.
 //! * **FL-3: no checkpoint begins outside a lease.** One that begins in time and arrives late meets a conflict or
@@ -50,9 +50,9 @@
 //! * **FL-4: an outcome lost by a failover is derived again.** No two starts share an epoch.
 //! * **FL-5: a checkpoint is abandoned because of the lease only when the lease is over.** However slow a
 //!   replication's servers are, under a renewed lease only the time of its requests bounds a checkpoint.
-//! * **FL-6: a daemon gives up documents whose servers it cannot reach** within [`REACHED_WITHIN`] after the last
-//!   change, while another living daemon has not reported the server.
-//! * **FL-7: a daemon gives up a document because of its servers at most once in [`AVOID_FOR`]**, without other
+//! * **FL-6: a daemon releases documents whose servers it cannot reach** within [`REACHED_WITHIN`] after the last
+//!   change, while another live daemon has not reported the server.
+//! * **FL-7: a daemon releases a document because of its servers at most once in [`AVOID_FOR`]**, without other
 //!   changes. A report about servers counts as a change until [`SETTLE`] after it.
 //!
 //! FL-1 and FL-3 require clocks that agree on the duration of [`LEASE`] to within [`STOP_BEFORE_END`], including
@@ -79,7 +79,7 @@ pub const LEASE: Duration = Duration::from_secs(30);
 /// Interval of renewals.
 pub const RENEW_EVERY: Duration = Duration::from_secs(10);
 
-/// How long before the end of its lease a daemon that could not renew it gives everything up.
+/// How long before its lease expires a daemon that could not renew it releases everything.
 pub const STOP_BEFORE_END: Duration = Duration::from_secs(10);
 
 /// Poll interval for free documents without a notification.

@@ -244,7 +244,7 @@ impl Ownership {
         self.phase == Phase::Gone
     }
 
-    /// Whether it gives everything back, and claims nothing.
+    /// Whether it releases everything, and claims nothing.
     fn gives_away(&self) -> bool {
         self.phase != Phase::Working || self.drain != Drain::Off
     }

@@ -116,7 +116,7 @@ pub enum Warning {
         /// The end of the pause.
         until: Timestamp,
     },
-    /// The pause has ended, or was ended: processes are started again.
+    /// The throttle has expired or was lifted: processes may be started again.
     Unthrottled { pool: PoolId },
     /// Processes repeatedly end soon after their start, in a pool that is never throttled.
     EndsEarly { pool: PoolId },
@@ -130,7 +130,7 @@ pub enum Warning {
     SpawnRefused { pool: PoolId, why: SpawnRefused },
 }
 
-/// What a request waits for.
+/// The reason why a request waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     /// A free process, or a slot to open one.
@@ -186,7 +186,7 @@ pub enum StopReason {
 }
 
 impl StopReason {
-    /// Whether the process is in good order and may get time to end by itself.
+    /// Whether the process is healthy and may get time to end by itself.
     pub const fn is_polite(self) -> bool {
         !matches!(
             self,

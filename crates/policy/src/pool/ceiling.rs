@@ -62,7 +62,7 @@ pub(crate) struct Ceiling {
 pub(crate) struct Need {
     /// The next waiter.
     head: RequestId,
-    /// Since when it has waited while its pool served nobody.
+    /// Since when it has waited while its pool served no request.
     since: Timestamp,
     /// Waiters that need freed places. 0: the waiter waits for a process of its own database, and takes only a free
     /// place.
@@ -297,7 +297,7 @@ impl Pool {
         self.count().saturating_sub(self.idle.len() as u32)
     }
 
-    /// Since when a waiter that arrived at `arrived` has waited while its pool served nobody.
+    /// Since when a waiter that arrived at `arrived` has waited while its pool served no request.
     fn waits_since(&self, arrived: Timestamp) -> Timestamp {
         arrived.max(self.last_served)
     }

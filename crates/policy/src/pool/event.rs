@@ -54,7 +54,7 @@ pub enum Event {
     GetProc {
         /// New, larger than all earlier ones.
         request: RequestId,
-        /// The client; the process is taken back when it ends.
+        /// The client; the process is reclaimed when it ends.
         client: ClientId,
         /// The pools that may serve it.
         target: Target,
@@ -67,10 +67,10 @@ pub enum Event {
     },
     /// A client returns a process (`ret_proc`). Ignored unless `client` holds `proc` with `token`.
     RetProc {
-        /// Who returns it.
+        /// The client that returns it.
         client: ClientId,
         proc: ProcId,
-        /// The loan that is over.
+        /// The ended loan.
         token: Token,
         /// The client's report.
         status: ReturnStatus,
@@ -93,13 +93,13 @@ pub enum Event {
     },
     /// An opener ended in any other way: `spawn_error`, a panic, killed (PM-7).
     SpawnError {
-        /// The process to be opened.
+        /// The process to open.
         proc: ProcId,
     },
     /// An opener ended because a signal or an order from outside ended its process: this says nothing about the
     /// command.
     SpawnKilled {
-        /// The process to be opened.
+        /// The process to open.
         proc: ProcId,
     },
     /// A process has ended isolates. Precedes the event that ends the use in which it did.
@@ -157,7 +157,7 @@ pub enum Event {
         settings: Box<PoolSettings>,
     },
     /// A pool is removed: nothing more is opened or lent, and its waiters are refused. [`PoolAction::PoolGone`]
-    /// follows when it is gone. A second order can only make it faster.
+    /// follows when it is gone. A second order can only speed it up.
     RemovePool { pool: PoolId, mode: RemoveMode },
     /// Lifts a pool's throttle: on an operator's order, or after a reload.
     Unthrottle { pool: PoolId },
@@ -169,6 +169,6 @@ pub enum Event {
     },
     /// [`super::Pools::next_deadline`] was reached.
     Tick,
-    /// The service ends: everything is refused, every process is stopped.
+    /// The service is shutting down: everything is refused, every process is stopped.
     Shutdown,
 }

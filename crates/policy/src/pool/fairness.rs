@@ -6,19 +6,19 @@
 //!           process is chosen or opened, and by [`LOAN_COST`] for each loan; it halves every [`HALF_LIFE`]. A tenant
 //!           that starts to wait joins with the account that the latest served tenant had when it was served, unless
 //!           its own is larger: the newcomer is among the first, but gains nothing from having been idle.
-//! PROMISES  A tenant gains nothing by asking again at once, with many clients, or for a long time. However much it has
-//!           used, others precede it for at most one half-life because of that use. A change takes time logarithmic in
-//!           the number of tenants; finding the next waiter takes one lookup for each distinct number of held
-//!           processes.
+//! PROMISES  A tenant gains nothing by repeating requests at once, with many clients, or for a long time. However
+//!           much it has used, others precede it for at most one half-life because of that use. A change takes time
+//!           logarithmic in the number of tenants; finding the next waiter takes one lookup for each distinct number
+//!           of held processes.
 //! CALLED    When a request joins the queue, when a process is assigned to it, and when its use ends.
 //! SOURCE    Start-time fair queueing, with a cost that is known only at the end. Neither couch_proc_manager nor pidq
 //!           has an equivalent: their waiters are one FIFO.
 //! LIMITS    Keeps at most [`ACCOUNTS_MAX`] accounts of tenants that neither wait nor hold.
 //!
-//! # How accounts are kept in order while they change
+//! # How accounts stay sorted while they change
 //!
 //! Time is counted in half-lives since an origin. An account is stored as its value at the origin, that is,
-//! multiplied by two for each half-life since. So an account that nothing is added to keeps its stored value. A
+//! multiplied by two for each half-life since. So an account without additions keeps its stored value. A
 //! process held forever is an account of [`FULL`] seconds; its stored value grows and is the same for all,
 //! [`Accounts::full`]. An account is a fixed part plus that value for each held process, so tenants that hold equally
 //! many are ordered by their fixed parts until a loan begins or ends.
@@ -82,7 +82,7 @@ impl PartialEq for Kept {
 
 impl Eq for Kept {}
 
-/// What orders a tenant; equal for all where waiters are served in order of arrival.
+/// A tenant's sort key; equal for all where waiters are served in order of arrival.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Standing {
     pub(super) held: u32,
@@ -149,7 +149,8 @@ impl Accounts {
         self.standing(tenant).account(self.full).max(self.floor)
     }
 
-    /// A tenant without waiters asks. `waits` tells of any tenant whether it waits.
+    /// A tenant without waiters requests a process: raises its account to the floor. `waits`: whether a tenant has
+    /// waiters.
     pub(super) fn join(&mut self, tenant: &Tenant, waits: impl Fn(&Tenant) -> bool) {
         self.forget(waits);
         let standing = self.rows.entry(tenant.clone()).or_default();
@@ -175,7 +176,7 @@ impl Accounts {
         self.change_held(tenant, full)
     }
 
-    /// Undoes a loan that began at this instant but came to nothing.
+    /// Undoes a loan that began at this instant but failed.
     pub(super) fn undo(&mut self, tenant: &Tenant, begun: Timestamp) -> Standing {
         let cost = self.cost(self.full_at(begun));
         self.change_held(tenant, -cost)
@@ -195,7 +196,7 @@ impl Accounts {
         *standing
     }
 
-    /// What a process held from an instant on adds to the fixed part, where `full` is the value then of one held
+    /// Contribution to the fixed part of a process held from an instant on; `full` is the value then of one held
     /// forever.
     fn cost(&self, full: Kept) -> f64 {
         full.0 * (LOAN_COST / FULL) - full.0

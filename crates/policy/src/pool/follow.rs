@@ -26,7 +26,7 @@ pub struct ConfiguredName<'a, S> {
     pub is_kept_out: bool,
 }
 
-/// What happens to a name's pool.
+/// The change to a name's pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Follow {
     /// There is no pool, and none is configured.

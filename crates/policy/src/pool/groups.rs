@@ -5,7 +5,7 @@
 //!           or a spare process that can forget its tenant (PM-19). Removing a pool leaves no request unanswered.
 //! CALLED    By [`Pools::handle`].
 //! SOURCE    pidq (add_pool, remove_pool, groups); pooler (reconfiguration). Moving waiters between the pools of a
-//!           group is ours: there they stay where they are.
+//!           group is ours: there they are not moved.
 //! LIMITS    With `fairness = "per_db"` a pool that has something to lend scans all tenants that wait for its group.
 
 use super::action::{PoolAction, Refusal};
@@ -18,7 +18,7 @@ use super::route::{choose_pool, next_try, targets};
 use super::settings::PoolSettings;
 use super::tables::Pool;
 
-/// How many waiters of one kind are checked to find one that a pool can serve.
+/// Maximum waiters of one kind checked to find one that a pool can serve.
 const LOOKS_MAX: usize = 8;
 
 impl Pools {
@@ -86,7 +86,7 @@ impl Pools {
         }
     }
 
-    /// Lets another pool take over a request that waits again, if it can serve it (PM-19).
+    /// Lets another pool take over a requeued request, if it can serve it (PM-19).
     pub(super) fn offer(&mut self, id: RequestId, out: &mut Vec<PoolAction>) {
         let Some(request) = self.ledger.request(id) else {
             return;
@@ -172,7 +172,7 @@ impl Pools {
     }
 
     /// Moves the newest waiters to pools of their group while the queue is too long, and refuses those that no other
-    /// pool has room for. Waiters that can be served were served before.
+    /// pool can queue. Waiters that can be served were served before.
     fn shorten_queue(&mut self, pool: PoolId, out: &mut Vec<PoolAction>) {
         while let Some(row) = self.pool(pool)
             && let Some(most) = row.settings.queue_max

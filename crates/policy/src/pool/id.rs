@@ -107,7 +107,7 @@ pub enum Tenant {
     Databases,
     /// A user, over all its connections.
     User(Arc<str>),
-    /// A client that names none of these, while it lives.
+    /// A client that names none of these, while it is connected.
     Client(ClientId),
 }
 
@@ -141,7 +141,7 @@ pub enum Target {
     Any(LanguageId),
 }
 
-/// What kind of work a request is for.
+/// The kind of work that a request is for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Lane {
     /// A user waits for a single answer: validate, update, show, filter.

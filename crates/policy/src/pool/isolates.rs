@@ -4,7 +4,7 @@
 //!           one, and parked ones. Selecting another parks the current one. A tenant during whose work processes end
 //!           repeatedly gets separate processes, so that no other tenant loses its isolates.
 //! PROMISES  A process holds at most [`PoolSettings::isolates_max`](super::PoolSettings::isolates_max) tenants
-//!           (PM-24). A tenant unknown here gets a new isolate when selected, whatever the process may still have.
+//!           (PM-24). A tenant unknown here gets a new isolate when selected, even if the process still has one.
 //! CALLED    By the handlers of one pool's events.
 //! SOURCE    None in CouchDB; workerd and isolated-vm keep isolates in one process.
 
@@ -15,13 +15,13 @@ use super::id::Tenant;
 use super::tables::{Isolate, Pool, ProcState, known};
 use crate::time::Timestamp;
 
-/// What the end of a process that serves a tenant adds to the tenant's score; a use that ends well takes 1 off.
+/// Added to a tenant's score when a process ends while serving it; a successful use subtracts 1.
 const END: u32 = 10;
 
 /// The score from which a tenant has separate processes (is apart), until it is back to zero.
 const APART_FROM: u32 = 3 * END;
 
-/// How many offenders are remembered.
+/// Maximum offenders remembered.
 const REMEMBERED_MAX: usize = 64;
 
 /// Tenants during whose work processes have ended.
@@ -30,7 +30,7 @@ pub(crate) struct Offenders(FxHashMap<Tenant, Offender>);
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Offender {
-    /// The score not made up for yet.
+    /// The remaining score.
     score: u32,
     is_apart: bool,
 }
@@ -53,7 +53,7 @@ impl Offenders {
         row.is_apart |= row.score == APART_FROM;
     }
 
-    /// Records that a use for a tenant ended well.
+    /// Records that a use for a tenant succeeded.
     pub(super) fn note_return(&mut self, tenant: &Tenant) {
         if !self.0.is_empty()
             && let Some(row) = self.0.get_mut(tenant)

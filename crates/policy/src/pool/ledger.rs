@@ -42,7 +42,7 @@ impl RequestRow {
     }
 }
 
-/// The one place of a request.
+/// The place of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RequestPlace {
     /// In the queue of its pool.
@@ -73,7 +73,7 @@ pub(crate) enum Due {
     Head(PoolId),
     /// Upkeep of a pool.
     Pool(PoolId),
-    /// A tenant has paid back its processor time.
+    /// A tenant's debt of processor time has ended.
     Debts,
     /// An idle process may be stopped for a waiter of another pool.
     Places,
@@ -168,7 +168,7 @@ impl Roaming {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ledger {
     /// request -> its row; unordered: looked up by request. Rows are boxed, or growing the table would spend its time
-    /// moving those of a long queue.
+    /// moving the rows of a long queue.
     pub(crate) requests: FxHashMap<RequestId, Box<RequestRow>>,
     /// (client, request); ordered: a client's requests are adjacent.
     pub(crate) asked: BTreeSet<(ClientId, RequestId)>,
@@ -178,7 +178,7 @@ pub(crate) struct Ledger {
     pub(crate) held: BTreeSet<(ClientId, ProcId)>,
     /// (client, process); ordered: a client's own processes are adjacent.
     pub(crate) owned: BTreeSet<(ClientId, ProcId)>,
-    /// The client whose end is being handled: its processes must not be lent any more.
+    /// The client whose end is being handled: its processes must no longer be lent.
     pub(super) leaving: Option<ClientId>,
     /// The request that lost its process in this event: another pool may serve it.
     pub(super) waits_again: Option<RequestId>,

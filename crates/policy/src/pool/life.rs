@@ -1,4 +1,4 @@
-//! A pool's state beyond its tables: how long its processes may live, whether it may open any, and whether it is
+//! A pool's state besides its tables: the lifetime of its processes, whether it may open any, and whether it is
 //! being removed.
 //!
 //! SUMMARY   [`Life`], and decisions from it and the tables.
@@ -35,22 +35,22 @@ pub(crate) struct Life {
     /// Processes that were idle when stress began and are not replaced yet.
     pub(super) refresh: BTreeSet<u64>,
     /// Openings up to this number began before the latest successful start, or before the throttle was lifted: their
-    /// failure says nothing about the current command.
+    /// failure does not implicate the current command.
     pub(super) excused_up_to: u64,
-    /// Processes up to this number were decided before the throttle was last lifted: their early end says nothing
-    /// either.
+    /// Processes up to this number were decided before the throttle was last lifted: their early end does not
+    /// implicate it either.
     pub(super) forgiven_up_to: u64,
     /// When idle processes were last culled.
     pub(super) last_cull: Timestamp,
     /// Until when nothing is opened in the background, after a failure that does not throttle.
     pub(super) pause: Option<Timestamp>,
-    /// The size to restore after processes to be replaced were destroyed.
+    /// The size to restore after processes were stopped to be replaced.
     pub(super) restore_to: u32,
     /// Whether idle processes must be stopped once fewer are stopping.
     pub(super) deferred: bool,
-    /// Whether something that waiters may have hoped for is gone.
+    /// Whether something that waiters may have waited for is gone.
     pub(super) shrunk: bool,
-    /// The next time at which something is due.
+    /// The next deadline.
     pub(crate) wake: Option<Timestamp>,
 }
 
@@ -109,7 +109,7 @@ impl Pool {
             }
     }
 
-    /// Whether the waiters let a later request overtake them, for an idle process that fits it.
+    /// Whether a later request may overtake the waiters, for an idle process that fits it.
     fn lets_pass(&self, now: Timestamp) -> bool {
         self.head_until.is_some() || self.is_blocked(now)
     }
@@ -144,8 +144,8 @@ impl Pool {
         !self.is_blocked(now) || self.could_serve(request)
     }
 
-    /// Whether the throttle leaves this request nothing to wait for: no existing process, and no retry before its
-    /// deadline.
+    /// Whether the throttle makes waiting useless for this request: no existing process can serve it, and no retry is
+    /// due before its deadline.
     pub(crate) fn is_hopeless(&self, request: &RequestRow, now: Timestamp) -> bool {
         self.life.throttle.is_on(now) && !self.could_serve(request) && !self.tries_for(request)
     }
@@ -180,7 +180,7 @@ impl Pool {
         Some(proc.born + age.mul_f64(1.0 - jitter * fraction))
     }
 
-    /// Whether a process is to be recycled, and by which measure.
+    /// Whether to recycle a process, and by which measure.
     pub(super) fn worn_out(&self, number: u64, now: Timestamp) -> Option<StopReason> {
         let recycle = &self.settings.recycle;
         if *recycle == Recycle::default() {
@@ -253,7 +253,7 @@ impl Pool {
         }
     }
 
-    /// The input of admission; `stopping` says how many stopping processes count.
+    /// The input of admission; `stopping`: how many stopping processes count.
     pub(super) fn snapshot(&self, now: Timestamp, stopping: u32) -> Snapshot {
         Snapshot {
             avail: self.idle.len() as u32,

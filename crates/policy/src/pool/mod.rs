@@ -28,8 +28,7 @@
 //!   once it has forgotten. If it fails to forget, the waiter returns to its place in the queue.
 //! * **Order decides what is stale, not a clock**: a process is stale if its opening was decided before the reload. A
 //!   stale process never becomes idle again.
-//!
-//! # Who waits for what
+//! # Waiters
 //!
 //! Waiters are served in order of arrival. A waiter is overtaken only during the affinity wait of the oldest waiter,
 //! and only by one that takes an idle process which the oldest cannot use.
@@ -68,10 +67,9 @@
 //! their past is meaningless under the other rule.
 //!
 //! A process with isolates ([`PoolSettings::isolates_max`], `isolates.rs`) has the tags of several tenants, one
-//! selected at a time. It counts as untagged while it has room; without room, its least recently used isolate is
-//! evicted first.
-//!
-//! # What named pools add
+//! selected at a time. It counts as untagged while it can hold another isolate; when full, its least recently used
+//! isolate is evicted first.
+//! # Named pools
 //!
 //! * **A waiter of a group is not bound to the queue that it joined**: the first pool that can serve it takes it
 //!   over. So a new pool serves the waiters of its group at once, and a removed pool leaves its waiters to the
@@ -85,8 +83,8 @@
 //! * **A start ends with the answer to the first `reset`**, which the opener sends. Every earlier failure is a failed
 //!   start, and so is the end of a process soon after its start and before any work. A later failure is not a failed
 //!   start, so no client can throttle a pool by what it sends.
-//! * **The throttle needs evidence**: [`FAILURES_MIN`](crate::admission::FAILURES_MIN) failures in a row. A signal
-//!   from outside is the command's failure only after [`KILLS_MIN`](crate::admission::KILLS_MIN) in a row.
+//! * **The throttle needs evidence**: [`FAILURES_MIN`](crate::admission::FAILURES_MIN) consecutive failures. A signal
+//!   from outside is the command's failure only after [`KILLS_MIN`](crate::admission::KILLS_MIN) consecutive ones.
 
 mod action;
 mod ceiling;

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 /// The rank of an idle process among its equals: its key, and its number.
 pub(super) type Ranked = (u64, u64);
 
-/// The most in the short list: moving two cache lines is cheaper than a tree.
+/// Maximum length of the short list: moving two cache lines is cheaper than a tree.
 const TOP_MAX: usize = 16;
 
 /// Ranked processes, each once.
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// A ranking behaves like a plain ordered set, after any changes.
+        /// A ranking behaves like an ordered set after any changes.
         #[test]
         fn a_ranking_is_an_ordered_set(changes in prop::collection::vec((any::<bool>(), 0..60_u64), 0..400)) {
             let (mut ranking, mut model) = (Ranking::default(), BTreeSet::new());

@@ -2,7 +2,7 @@
 //!
 //! SUMMARY   Stops surplus idle processes, and reorders the waiters. Effects that need a return or background work
 //!           follow later.
-//! CALLED    By [`super::Pools::handle`]. Surplus waiters are refused after it.
+//! CALLED    By [`super::Pools::handle`]. Surplus waiters are refused afterwards.
 //! SOURCE    couch_proc_manager 001: reload_config; pooler: reconfiguration.
 
 use super::action::StopReason;

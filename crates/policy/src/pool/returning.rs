@@ -1,4 +1,4 @@
-//! What follows a process's use: it becomes idle, is reset, forgets, is replaced, or is stopped.
+//! After a process's use: it becomes idle, is reset, forgets, is replaced, or is stopped.
 //!
 //! SUMMARY   Handles `ret_proc`, and the end of a client that holds a process.
 //! PROMISES  Only a process's holder can return it, once (PM-3). A process that must stop never becomes idle (PM-13).
@@ -37,7 +37,7 @@ impl Turn<'_> {
         }
     }
 
-    /// Takes a process back from a client that ended.
+    /// Reclaims a process from a client that ended.
     pub(super) fn take_back_from_dead(
         &mut self,
         number: u64,
@@ -57,7 +57,7 @@ impl Turn<'_> {
         }
     }
 
-    /// Takes a process back from the client that holds it.
+    /// Ends a client's loan of a process, and decides what to do with the process.
     pub(super) fn take_back(&mut self, number: u64, client: ClientId, condition: Condition) {
         match condition {
             Condition::Broken => self.stop_broken(number, StopReason::Broken),
@@ -118,7 +118,7 @@ impl Turn<'_> {
         }
     }
 
-    /// Stops a transitioning process. If only its tenant is gone, it forgets the tenant instead, if it can.
+    /// Stops a transitioning process. If only its tenant is gone, makes it forget the tenant instead, if it can.
     fn retire(&mut self, number: u64, why: StopReason) {
         match why {
             StopReason::TenantGone if self.pool.settings.can_forget => self.forget(number, None),

@@ -55,7 +55,7 @@ pub(super) fn targets(settings: &PoolSettings) -> impl Iterator<Item = Target> +
 
 /// Chooses among the pools of a group: a random one with a free process for the request, else a random one that may
 /// open one, else a random one where a process can forget another tenant, else the one with the shortest queue that
-/// has room, else the one whose throttle ends first, if before the deadline. `None`: no pool may open a process
+/// is not full, else the one whose throttle ends first, if before the deadline. `None`: no pool may open a process
 /// before the deadline, and no existing process can serve the request.
 pub(super) fn choose_pool(
     members: &[PoolId],

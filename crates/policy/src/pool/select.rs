@@ -1,4 +1,4 @@
-//! Which idle process a client gets.
+//! Selects the idle process that a client gets.
 //!
 //! SUMMARY   The pool's selection order, as one function over the idle indexes.
 //! PROMISES  A request for a tenant's process gets one that is tagged for it, or one without a tag
@@ -42,7 +42,7 @@ impl<'a> Wanted<'a> {
 }
 
 impl PoolSettings {
-    /// Returns which processes can serve a request. Reuse is decided here alone.
+    /// Returns which processes can serve a request. Only this decides about reuse.
     pub(crate) const fn wanted<'r>(&self, request: &'r RequestRow) -> Wanted<'r> {
         match (&request.ddoc, &request.tenant) {
             (ddoc, tenant) if self.keeps_apart() => Wanted::Of(tenant, ddoc.as_ref()),
@@ -60,7 +60,7 @@ pub(crate) struct Choice {
     pub(super) fit: Fit,
 }
 
-/// What a chosen process still needs.
+/// Preparation that a chosen process still needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fit {
     Ready,

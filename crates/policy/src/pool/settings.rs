@@ -2,11 +2,11 @@
 //!
 //! SUMMARY   [`PoolSettings`]: sizes, the fate of processes, the order of waiting. [`Limits`] is the part that every
 //!           language's own pool takes from the configuration.
-//! CALLED    By the shell, which makes them from the configuration and from requests; by [`super::Pools::plan`].
+//! CALLED    By the shell, which derives them from the configuration and requests; by [`super::Pools::plan`].
 //! SOURCE    couch_proc_manager 001 (limits); pidq (init_size, min_free, max, the process of a crashed consumer);
 //!           pooler (groups, culling, queue_max).
 //! LIMITS    The shell handles names, commands, how a process is stopped, and the rules between settings: any
-//!           settings can be put in force.
+//!           settings can be applied.
 
 use std::time::Duration;
 
@@ -24,13 +24,13 @@ pub struct Limits {
     /// many.
     pub soft_limit: u32,
     /// How long the oldest waiter waits for a process of its own database that is in use, before an idle process of
-    /// another database is reaped for it; also the least interval between two such exchanges. Zero reaps at once and
-    /// in batches, as the reference does.
+    /// another database is reaped for it; also the minimum interval between two such exchanges. Zero reaps at once
+    /// and in batches, as the reference does.
     pub affinity_wait: Duration,
 }
 
 impl Limits {
-    /// The most idle tagged processes reaped at a time: a tenth of the limit and one.
+    /// Maximum number of idle tagged processes reaped at a time: a tenth of the limit and one.
     pub(crate) fn reap_batch(&self) -> u32 {
         (f64::from(self.hard_limit) * 0.1 + 1.0).round() as u32
     }
@@ -44,7 +44,7 @@ pub struct LanguageId(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GroupId(pub u32);
 
-/// Which rules a pool follows if the two sources differ.
+/// The rules that a pool follows where the two sources differ.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PoolKind {
     /// A language's own pool, as in couch_proc_manager: among equals the process created last is lent; a
@@ -69,7 +69,7 @@ pub enum OnClientCrash {
     Replace,
 }
 
-/// When a process is recycled, that is, has served long enough. It is stopped when it is idle, never while it is lent,
+/// When a process is recycled, because it has served long enough. It is stopped when idle, never while it is lent,
 /// except for `memory_hard`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Recycle {
@@ -77,7 +77,7 @@ pub struct Recycle {
     pub max_uses: Option<u64>,
     /// At this age.
     pub max_age: Option<Duration>,
-    /// The largest reduction of `max_age`, in percent: so that processes started together do not end together.
+    /// Maximum reduction of `max_age`, in percent, so that processes started together do not end together.
     pub jitter_percent: u8,
     /// After a use in which it took this much memory, in bytes.
     pub memory_soft: Option<u64>,
@@ -90,22 +90,22 @@ pub struct Recycle {
 pub struct Cull {
     /// How long a process may be idle before it is surplus.
     pub after: Duration,
-    /// The least interval between rounds; each stops at most one reap batch.
+    /// Minimum interval between rounds; each stops at most one reap batch.
     pub interval: Duration,
 }
 
-/// Whom a process may serve after it ran somebody's functions.
+/// Which tenants a process may serve after it ran functions of one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, VariantNames)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum Reuse {
-    /// Anybody, except that design documents are those of one database, as in the reference
+    /// All, except that design documents are those of one database, as in the reference
     /// ([`PoolSettings::lends_taught`]). One that can forget ([`PoolSettings::can_forget`]) does so between tenants.
     #[default]
     Any,
     /// Only its tenant, for any work: a process without a tenant never ran a function.
     Database,
-    /// Several tenants, each in an isolate of its own ([`PoolSettings::isolates_max`]).
+    /// Several tenants, each in its own isolate ([`PoolSettings::isolates_max`]).
     Isolates,
 }
 
@@ -143,7 +143,7 @@ pub struct PoolSettings {
     /// Whether its processes can forget everything taught, and all effects of functions. A change replaces the
     /// processes.
     pub can_forget: bool,
-    /// The most tenants with an isolate in one process; 0: processes have no isolates. A change replaces the
+    /// Maximum number of tenants with an isolate in one process; 0: processes have no isolates. A change replaces the
     /// processes.
     pub isolates_max: u32,
     /// Whether a request without a design document may get a process taught for another tenant, if no other is idle;
@@ -211,7 +211,7 @@ impl PoolSettings {
         rule(self) != rule(old)
     }
 
-    /// Whether they require anything that a pool does without a request.
+    /// Whether they require work of a pool without a request.
     pub(super) fn needs_upkeep(&self) -> bool {
         self.init_size > 0
             || self.min_free > 0

@@ -3,7 +3,7 @@
 //! SUMMARY   [`Shares`] keeps an account for each tenant that has used processor time recently. It is a bucket that
 //!           holds the share of one [`WINDOW`], and refills at the rate of the share. The cost of a process's use is
 //!           taken out when the use ends; a tenant that has used more than the bucket held is in debt until the share
-//!           has made up for it.
+//!           has refilled it.
 //! PROMISES  A debt lasts at most [`DEBT_MAX`]. Each change costs a logarithm of the number of accounts.
 //! CALLED    By [`super::tenants`], which holds back tenants in debt.
 //! SOURCE    The generic cell rate algorithm: a bucket is stored as the time when it will be full.
@@ -20,10 +20,10 @@ use crate::time::Timestamp;
 /// The time in which an empty bucket fills.
 pub(crate) const WINDOW: Duration = Duration::from_secs(60);
 
-/// The largest debt, as the time in which the share makes up for it.
+/// Maximum debt, as the time in which the share covers it.
 pub(crate) const DEBT_MAX: Duration = Duration::from_secs(180);
 
-/// The most accounts.
+/// Maximum number of accounts.
 pub(crate) const ACCOUNTS_MAX: usize = 10_000;
 
 /// The accounts of all tenants with a bucket that is not full.
@@ -96,7 +96,7 @@ impl Shares {
         }
     }
 
-    /// Applies new shares. The rest in a bucket is kept, up to its new size.
+    /// Applies new shares. The content of each bucket is kept, up to its new size.
     pub(super) fn follow(&mut self, share_of: impl Fn(&str) -> Option<u32>) {
         for (db, Account { full_at, share }) in self.accounts.clone() {
             let Some(new) = share_of(&db) else {

@@ -58,13 +58,13 @@ pub struct ProcStatus {
     pub age: Duration,
     /// Time since it became idle, while it is.
     pub idle: Option<Duration>,
-    /// Who holds it.
+    /// The client that holds it.
     pub holder: Option<ClientId>,
     /// Its memory when last measured, in bytes.
     pub memory: Option<u64>,
 }
 
-/// What a process is doing.
+/// The state of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProcPhase {
     /// Waiting for a client.
@@ -84,7 +84,7 @@ pub struct PoolTotals {
     pub returned: u64,
     /// Accepted returns with status fail.
     pub failed: u64,
-    /// Processes taken back because their client ended.
+    /// Processes reclaimed because their client ended.
     pub taken_back: u64,
     /// Openings that succeeded.
     pub started: u64,

@@ -49,7 +49,7 @@ pub(crate) struct Pool {
     pub(crate) last_impatience: Timestamp,
     /// When a waiter last left the queue to be served.
     pub(super) last_served: Timestamp,
-    /// What happened so far.
+    /// Counts since the pool was created.
     pub(super) totals: PoolTotals,
 }
 
@@ -95,7 +95,7 @@ pub(crate) struct Isolate {
     pub(super) left: Timestamp,
 }
 
-/// What a process does.
+/// The state of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ProcState {
     /// It waits for a client.
@@ -117,7 +117,7 @@ pub(crate) enum ProcState {
         /// The request, while it waits.
         request: Option<RequestId>,
     },
-    /// In hand: being moved between two uses. Never seen between two events (PM-14).
+    /// Being moved between two uses. Never occurs between two events (PM-14).
     Transitioning,
 }
 

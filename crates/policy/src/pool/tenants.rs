@@ -365,7 +365,7 @@ impl Pools {
         self.ledger.set_debt_timer();
     }
 
-    /// Holds back waiters of tenants that have reached a bound, which may change whose turn it is, and serves those
+    /// Holds back waiters of tenants that have reached a bound, which may change the next waiter, and serves those
     /// of tenants that have left it.
     pub(super) fn settle_tenants(&mut self, out: &mut Vec<PoolAction>) {
         while let Some(db) = self.ledger.tenants.changed.pop() {
@@ -385,7 +385,7 @@ impl Pools {
                     self.offer(oldest, out);
                 }
             }
-            // Behind one that its pool cannot serve there may be others that other pools can.
+            // Other pools may be able to serve waiters behind one that its own pool cannot serve.
             if !is_held_back && !self.ledger.roaming.is_empty() {
                 for index in 0..self.pools.len() {
                     self.take_over(PoolId(index as u32), out);

@@ -53,7 +53,7 @@ impl Turn<'_> {
         }
     }
 
-    /// Pauses background openings for a moment. Each request still tries at once.
+    /// Pauses background openings for a moment. Requests still open processes at once.
     pub(super) fn pause_background(&mut self) {
         let until = self.ledger.now + BACKGROUND_PAUSE;
         self.pool.life.pause = self.pool.settings.needs_upkeep().then_some(until);

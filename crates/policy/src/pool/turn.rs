@@ -30,7 +30,7 @@ impl Turn<'_> {
         }
     }
 
-    /// `spawn_ok`: the process is for its request, if that is still waiting.
+    /// `spawn_ok`: the process goes to its request, if that is still waiting.
     pub(super) fn spawn_ok(&mut self, number: u64) {
         let Some(opening) = self.pool.finish_opening(number, self.ledger.now) else {
             return;
@@ -98,7 +98,7 @@ impl Turn<'_> {
         }
     }
 
-    /// Ends what a process did for a request: if the process was being taught for it, the request is refused; if it
+    /// Ends a process's work for a request: if the process was being taught for it, the request is refused; if it
     /// was forgetting, the request waits for another process.
     fn let_go(&mut self, state: &ProcState) {
         match *state {
@@ -128,7 +128,7 @@ impl Turn<'_> {
         }
     }
 
-    /// `EXIT` of a process, expected or not. Whatever it was doing may have ended it.
+    /// `EXIT` of a process, in any state, expected or not.
     pub(super) fn proc_exit(&mut self, number: u64) {
         if self
             .pool

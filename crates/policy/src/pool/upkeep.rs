@@ -1,9 +1,9 @@
 //! Maintains a pool's size: opens in the background, culls, recycles by age.
 //!
-//! SUMMARY   What a pool does without a request: at the end of an event, on a timer, and when a stopping process has
+//! SUMMARY   A pool's work without a request: at the end of an event, on a timer, and when a stopping process has
 //!           ended.
 //! PROMISES  Idle processes are stopped one reap batch at a time. There is one timer for each pool, set only if there
-//!           is something to wait for. A pool without such settings pays only for checking them.
+//!           is pending work. A pool without such settings pays only for checking them.
 //! CALLED    By the flush that ends every event, and by the clock.
 //! SOURCE    pidq (init_size, min_free); pooler (cull_interval, max_age); Postfix master (idle children are replaced
 //!           when stress begins).
@@ -26,7 +26,7 @@ impl Turn<'_> {
     pub(super) fn end_upkeep(&mut self) {
         self.top_up();
         let wake = self.pool.life.wake;
-        // A timer that is too early checks again; that is cheaper than moving it with each loan.
+        // A timer that fires too early checks again, which is cheaper than moving it with each loan.
         if let Some(at) = self.next_wake()
             && wake.is_none_or(|wake| at < wake)
         {

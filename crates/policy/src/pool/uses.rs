@@ -1,4 +1,4 @@
-//! The start and end of holding a process for a tenant, and what they change.
+//! The start and end of a tenant's use of a process, and their effects.
 //!
 //! SUMMARY   A use begins when a process is chosen or opened for a request, and ends when the process is returned or
 //!           ends, or when the request is abandoned before that.
@@ -72,8 +72,8 @@ impl Turn<'_> {
         }
     }
 
-    /// Holds a tenant's waiters back in this pool. The other pools follow at the end of the event, when it is also
-    /// checked who is no longer held back.
+    /// Holds a tenant's waiters back in this pool. The other pools follow at the end of the event, which also
+    /// releases tenants no longer held back.
     fn hold_back(&mut self, tenant: &Tenant) {
         if self.pool.waiters.len() > 0 {
             self.pool.waiters.note_held_back(tenant, true);
@@ -89,7 +89,7 @@ impl Turn<'_> {
         }
     }
 
-    /// Restarts all accounts: they contain only what is held now.
+    /// Restarts all accounts: they contain only the processes held now.
     pub(super) fn open_accounts(&mut self) {
         self.pool.accounts = Default::default();
         self.set_time();

@@ -252,7 +252,7 @@ impl Waiters {
     }
 
     /// The number of waiters that count toward the pool's queue bound: they are not held back, and their tenants have
-    /// no queue bound of their own.
+    /// no queue bound themselves.
     pub(crate) fn counted(&self) -> usize {
         self.counted
     }

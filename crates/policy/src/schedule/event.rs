@@ -33,7 +33,7 @@ pub struct NewJob {
     pub transient: bool,
     /// Its priority, which overrides all other orders.
     pub level: Level,
-    /// Who paused it, if it is paused.
+    /// The pause, if it is paused.
     pub paused: Option<Pause>,
     /// Its history elsewhere.
     pub earlier: Earlier,
@@ -42,14 +42,14 @@ pub struct NewJob {
 /// A job's past in another scheduler. Empty by default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Earlier {
-    /// Its events; crashes in a row continue to count. Future times are taken as now.
+    /// Its events; consecutive crashes continue to count. Future times count as now.
     pub history: History,
     /// It is not started before this time, unless restarted.
     pub not_before: WallTime,
 }
 
 impl Earlier {
-    /// Drops the rest of a back-off that another scheduler imposed. Crashes in a row still count.
+    /// Drops the rest of a back-off that another scheduler imposed. Consecutive crashes still count.
     #[must_use]
     pub fn tried_at_once(mut self) -> Self {
         self.not_before = WallTime::ZERO;
@@ -65,7 +65,7 @@ impl Earlier {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Level(pub i8);
 
-/// Who paused a job, and when.
+/// A job's pause: by whom, and when.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pause {
     /// The name of a user or component.
@@ -109,7 +109,7 @@ pub enum Event {
     /// Keep a job from running until it is resumed.
     Pause {
         id: JobId,
-        /// Who paused it.
+        /// The user who paused it.
         by: Arc<str>,
     },
     /// Let a paused job run.
@@ -141,7 +141,7 @@ pub enum Event {
     Reached([Server; 2]),
     /// Settings changed.
     Configure(Box<Settings>),
-    /// The service ends: stop everything, start nothing.
+    /// The service is shutting down: stop everything, start nothing.
     Shutdown,
 }
 

@@ -1,4 +1,4 @@
-//! A job's history, and what follows from it: crashes in a row, the latest start.
+//! A job's history, and values derived from it: consecutive crashes, the latest start.
 //!
 //! SOURCE    couch_replicator_scheduler 004: update_history, consecutive_crashes,
 //!           latest_crash_timestamp, last_started.
@@ -24,7 +24,7 @@ pub struct Reason {
 }
 
 impl Reason {
-    /// Makes a reason, cut to [`REASON_BYTES_MAX`], with a text short enough for lists.
+    /// Makes a reason, cut to [`REASON_BYTES_MAX`], with a summary short enough for lists.
     pub fn new(text: &str, rate_limited: bool) -> Self {
         Self::with_short(text, text, rate_limited)
     }
@@ -40,7 +40,7 @@ impl Reason {
     }
 }
 
-/// What happened.
+/// The kind of event.
 #[derive(Clone, Debug, PartialEq, Eq, strum::IntoStaticStr)]
 #[strum(serialize_all = "lowercase")]
 pub enum HistoryEvent {
@@ -48,7 +48,7 @@ pub enum HistoryEvent {
     Added,
     /// It was started.
     Started,
-    /// It was stopped, through no fault of its own.
+    /// It was stopped, not because of an error.
     Stopped,
     /// It failed, or could not be started.
     Crashed(Arc<Reason>),
@@ -90,8 +90,8 @@ impl History {
         Self(vec![HistoryEntry { at, what }])
     }
 
-    /// Continues the history of another scheduler's job. A run without a known end is taken to have ended with its
-    /// scheduler, through no fault of the job.
+    /// Continues the history of another scheduler's job. A run without a known end counts as ended with its
+    /// scheduler, not as a crash.
     pub(super) fn resume(mut self, now: WallTime, max: usize) -> Self {
         for entry in &mut self.0 {
             entry.at = entry.at.min(now);
@@ -177,7 +177,7 @@ impl History {
         count
     }
 
-    /// Returns the time of the first of the latest crashes in a row; `None` if the latest end was not a crash.
+    /// Returns the time of the first of the latest consecutive crashes; `None` if the latest end was not a crash.
     pub(super) fn failing_since(&self, health_threshold: Duration) -> Option<WallTime> {
         let (mut since, mut started) = (None, WallTime::ZERO);
         for entry in &self.0 {

@@ -20,12 +20,12 @@
 //! * **Stopping jobs count as running** until they have ended. The reference waits for each, up to five seconds, and
 //!   does nothing else meanwhile.
 //! * **Ends name an incarnation** ([`Run`]): late ones change nothing.
-//! * **A free slot is filled at once** ([`RuleSet::Current`]), also when a back-off ends. The reference waits for its
-//!   next cycle, because finding a job there walks over all jobs. Adding a job works as in the reference: it is started
-//!   at once only while there are fewer jobs than `max_jobs`.
+//! * **A free slot is filled at once** ([`RuleSet::Current`]), including when a back-off ends. The reference waits
+//!   for its next cycle, because finding a job there walks over all jobs. Adding a job works as in the reference: it
+//!   is started at once only while there are fewer jobs than `max_jobs`.
 //! * **Only runnable jobs** make others stop.
 //! * **The latest start is never forgotten**, however short histories are.
-//! * **Nothing is retried in a tight loop**, whatever is configured ([`RESTART_MIN`]).
+//! * **Nothing is retried in a tight loop**, regardless of configuration ([`RESTART_MIN`]).
 //! * **A server's return** is noticed ([`ScheduleAction::Probe`]), and the jobs that could not reach it are retried
 //!   early, a few milliseconds apart. Other crashes keep their back-off.
 //! * **An added job may have a past** ([`Earlier`]): its crashes continue to count.

@@ -1,6 +1,5 @@
 //! The entry point of the decision core: each event and its effects.
-//!
-//! SUMMARY   Wakes the jobs whose wait is over, then handles the event.
+//! SUMMARY   Wakes the jobs whose wait has ended, then handles the event.
 //! PROMISES  Total: an event about anything unknown or gone has no effect. Deterministic: the same events at the same
 //!           times give the same actions.
 //! CALLED    By the ReplicationScheduler actor.
@@ -128,13 +127,13 @@ impl Scheduler {
         self.jobs.get(slot).id.clone()
     }
 
-    /// Finds a known job, not one that is only ending.
+    /// Finds a known job, except one that is only ending.
     pub(super) fn find(&self, id: &str) -> Option<Slot> {
         let slot = self.jobs.find(id)?;
         (!self.jobs.get(slot).phase.is_leaving()).then_some(slot)
     }
 
-    /// Makes jobs whose wait is over ready.
+    /// Makes jobs ready whose wait has ended.
     fn wake(&mut self, now: WallTime) {
         while let Some(slot) = self.jobs.rested(now) {
             self.jobs.change(slot, |job, _| job.phase = Phase::Ready);
@@ -232,7 +231,7 @@ impl Scheduler {
         self.fair_share.job_removed(&key);
     }
 
-    /// Sets what follows when a stopping job has stopped.
+    /// Sets the next step of a stopping job.
     fn then(&mut self, slot: Slot, then: Then) {
         self.jobs.change(slot, |job, _| job.phase.set_then(then));
     }

@@ -20,7 +20,7 @@ use super::wall_time::WallTime;
 #[strum(serialize_all = "snake_case")]
 pub enum RuleSet {
     /// As in current CouchDB: a cycle fills free slots and rotates, and trimmed jobs count as churn; shares are fair.
-    /// But a free slot is filled at once, also when a back-off ends.
+    /// But a free slot is filled at once, including when a back-off ends.
     #[default]
     Current,
     /// As in the first version, of 2017: a cycle trims, or fills, or rotates; only the oldest start determines the
@@ -34,7 +34,7 @@ pub enum RuleSet {
 /// How long a job waits after crashes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backoff {
-    /// Delay after the first crash; doubled by each further one in a row.
+    /// Delay after the first crash; doubled by each consecutive one.
     pub base: Duration,
     /// Maximum delay.
     pub ceiling: Duration,
@@ -44,7 +44,7 @@ impl Backoff {
     /// Maximum doublings of the delay.
     pub(crate) const DOUBLINGS_MAX: u32 = 10;
 
-    /// Returns the delay after this many crashes in a row; zero without any.
+    /// Returns the delay after this many consecutive crashes; zero without any.
     pub fn after(&self, crashes: u32) -> Duration {
         let Some(doublings) = crashes.checked_sub(1) else {
             return Duration::ZERO;

@@ -57,7 +57,7 @@ pub(super) enum Phase {
     Paused(Pause),
     /// It runs.
     Running(Run),
-    /// It was stopped and is not gone yet: it still occupies a slot.
+    /// It was stopped but has not ended yet: it still occupies a slot.
     Stopping {
         run: Run,
         /// Whether the incarnation belongs to a replaced row, so that its end is not an event of this one.
@@ -73,7 +73,7 @@ pub(super) enum Then {
     Pend,
     /// It is paused.
     Pause(Pause),
-    /// It was removed, and has no account any more.
+    /// It was removed, and no longer has an account.
     Leave,
 }
 
@@ -112,7 +112,7 @@ impl Phase {
         }
     }
 
-    /// Whether the job was removed and only its incarnation is left.
+    /// Whether the job was removed and only its incarnation remains.
     pub(super) fn is_leaving(&self) -> bool {
         self.then() == Some(&Then::Leave)
     }
@@ -181,7 +181,7 @@ impl Ready {
 pub struct Census {
     /// All known jobs.
     pub total: usize,
-    /// Running jobs, including stopping ones that are not gone yet.
+    /// Running jobs, including stopping ones.
     pub running: usize,
     /// Stopping jobs, included in `running`.
     pub stopping: usize,
@@ -363,13 +363,13 @@ impl Jobs {
         in_order.take(count).map(|turn| turn.slot).collect()
     }
 
-    /// Returns the next job whose wait is over.
+    /// Returns the next job whose wait has ended.
     pub(super) fn rested(&self, now: WallTime) -> Option<Slot> {
         let (until, slot) = self.backing_off.first()?;
         (*until <= now).then_some(*slot)
     }
 
-    /// Returns when the next wait is over.
+    /// Returns when the next wait ends.
     pub(super) fn next_rested(&self) -> Option<WallTime> {
         self.backing_off.first().map(|(until, _)| *until)
     }

@@ -2,7 +2,7 @@
 //!
 //! SOURCE    couch_replicator_scheduler 004 and HEAD: job_summary, job_ejson; the states of
 //!           `_scheduler/docs`.
-//! DIFFERS   A job that does not run reports why, in words.
+//! DIFFERS   A job that does not run reports the reason.
 
 use std::fmt;
 use std::ops::Bound;
@@ -45,7 +45,7 @@ pub struct Summary {
     pub state: JobState,
     /// Why it crashed, if its state is [`JobState::Crashing`].
     pub error: Option<Arc<Reason>>,
-    /// Number of crashes in a row.
+    /// Number of consecutive crashes.
     pub error_count: u32,
     /// Time of its latest event.
     pub last_updated: WallTime,
@@ -54,7 +54,7 @@ pub struct Summary {
 /// A job whose last run failed, and that has not recovered since.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failing {
-    /// Time of the first of its crashes in a row.
+    /// Time of the first of its consecutive crashes.
     pub since: WallTime,
     /// When its current run counts as a success; `None` without a run.
     pub healthy_at: Option<WallTime>,
@@ -73,7 +73,7 @@ pub struct JobView<'a> {
     /// Whether it backs off because a server rate-limits it.
     pub eased: bool,
     pub history: &'a History,
-    /// The job is not started before this time, whatever its history; usually in the past.
+    /// The job is not started before this time, regardless of its history; usually in the past.
     pub not_before: WallTime,
     /// Its shown state.
     pub shown: ShownJob,
@@ -87,11 +87,11 @@ pub struct ShownJob {
     pub level: Level,
     /// When it was last started; `None` if never.
     pub last_started: Option<WallTime>,
-    /// Who paused it, including while it is still stopping for that.
+    /// The pause, present from the order on, while the job is still stopping.
     pub paused: Option<Pause>,
     /// Its state in lists.
     pub listed: JobState,
-    /// Since when it is in that state: for a crashing job since the first of its crashes in a row.
+    /// Since when it is in that state: for a crashing job since the first of its consecutive crashes.
     pub since: WallTime,
     /// Why it does not run; `None` if it does.
     pub why_not: Option<WhyNot>,
@@ -105,7 +105,7 @@ impl JobView<'_> {
     }
 }
 
-/// Why a job does not run, or will never run again. Shown in words.
+/// Why a job does not run, or will never run again. Displayed as text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WhyNot {
     /// All slots are taken.
@@ -119,7 +119,7 @@ pub enum WhyNot {
     BackingOff {
         /// When it may run again.
         until: WallTime,
-        /// Number of crashes in a row; 0 if it was healthy before it crashed.
+        /// Number of consecutive crashes; 0 if it was healthy before it crashed.
         crashes: u32,
         /// Whether it runs sooner once an unreachable server answers.
         awaits_server: bool,
@@ -135,9 +135,9 @@ pub enum WhyNot {
     Paused(Pause),
     /// It is stopping, and writes its checkpoint.
     Stopping,
-    /// It waits for the end of the job that it replaces.
+    /// It waits until the job that it replaces has ended.
     Replacing,
-    /// The service ends.
+    /// The service is shutting down.
     ShuttingDown,
 }
 
@@ -226,7 +226,7 @@ impl Scheduler {
         Some(self.jobs.state_rules.state(self.jobs.get(slot)))
     }
 
-    /// Returns since when a job fails; `None` if it is paused, completed, or was last stopped.
+    /// Returns since when a job has been failing; `None` if it is paused, completed, or was last stopped.
     pub fn failing(&self, id: &str) -> Option<Failing> {
         let job = self.jobs.get(self.find(id)?);
         let since = job.failing_since?;

@@ -128,7 +128,7 @@ impl FeedParser {
     /// Returns the text of the next row, for [`line`], or `None` if it needs another piece.
     ///
     /// # Errors
-    /// [`FeedError`]; the feed is of no further use.
+    /// [`FeedError`]; the feed is then unusable.
     pub(crate) fn next_text(&mut self) -> Result<Option<Bytes>, FeedError> {
         if self.state == State::Head && !self.head()? {
             return Ok(None);
@@ -166,7 +166,7 @@ impl FeedParser {
     fn head(&mut self) -> Result<bool, FeedError> {
         const RESULTS: &[u8] = b"\"results\"";
         let Some(at) = memchr::memmem::find(&self.buffer, RESULTS) else {
-            // An error instead of a feed is an object too, and has an end.
+            // An error instead of a feed is also an object, and complete.
             let start = memchr::memchr(b'{', &self.buffer).unwrap_or(self.buffer.len());
             if ObjectEnd::default().find(&self.buffer[start..]).is_some() {
                 return Err(malformed("it has no results", &self.buffer));
@@ -222,7 +222,7 @@ impl FeedParser {
 /// Parses a row.
 ///
 /// # Errors
-/// [`FeedError`]; the feed is of no further use.
+/// [`FeedError`]; the feed is then unusable.
 pub(crate) fn line(text: &[u8]) -> Result<Line, FeedError> {
     let parsed: RawLine<'_> =
         serde_json::from_slice(text).map_err(|error| malformed(&error.to_string(), text))?;

@@ -18,7 +18,7 @@ use crate::spec::Options;
 const RESERVED: [&str; 5] = ["feed", "style", "since", "timeout", "filter"];
 /// Parameters of views with JSON values.
 const VIEW_KEYS: [&str; 6] = ["key", "keys", "startkey", "start_key", "endkey", "end_key"];
-/// The shortest time after which a source ends an idle feed.
+/// Minimum time after which a source ends an idle feed.
 const TIMEOUT_MIN: Duration = Duration::from_secs(1);
 
 /// The parameters of the requests.

@@ -1,7 +1,7 @@
 //! The bounded queue between the changes reader and the manager.
 //!
 //! SUMMARY   [`bounded`] makes both ends. The reader waits while the queue is full, the manager while it is empty; a
-//!           take returns what is queued, up to a batch.
+//!           take returns the queued items, up to a batch.
 //! PROMISES  The queue exceeds its limits by at most one item. Only [`Producer::close`] ends it: if the reader
 //!           vanishes, the manager keeps waiting, and the replication never looks complete.
 //! SOURCE    `couch_work_queue`: either limit blocks the producer; the first item wakes a waiting taker.

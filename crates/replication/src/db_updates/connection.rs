@@ -1,7 +1,7 @@
-//! The connection to a server's `_db_updates`: made, followed, and made again.
+//! The connection to a server's `_db_updates`: opened, followed, and reopened.
 //!
 //! SUMMARY   [`follow`] passes the server's updates to subscribers, until there are none or the server refuses.
-//! PROMISES  The subscribers learn of its end, even if its thread ends.
+//! PROMISES  Subscribers are notified of its end, even if its thread ends.
 //! SOURCE    CouchDB's `_db_updates?feed=continuous`: an object a line, empty lines as heartbeats.
 
 use std::fmt::Display;
@@ -17,7 +17,7 @@ use super::subscribers::Update;
 use crate::changes::feed::{FeedParser, Framing};
 use crate::endpoint::{Backoff, Chunks, Endpoint, Request, StatusCode, WAIT_MIN};
 
-/// The longest wait before a reconnect.
+/// Maximum delay before a reconnect.
 const WAIT_MAX: Duration = Duration::from_secs(30);
 
 /// A connection that lasted this long resets the count of failures.
@@ -31,7 +31,7 @@ const REMEDY: &str = "name an administrator of the source, which must be a Couch
 
 /// Why a connection failed or ended.
 enum Ended {
-    /// The server refuses: a retry soon is no use.
+    /// The server refuses: an early retry is useless.
     Refused(String),
     /// It was lost, or could not be made.
     Lost(String),
@@ -54,7 +54,7 @@ enum Kind {
     Other,
 }
 
-/// Records on drop that nothing follows the server, even if the thread ends.
+/// Records on drop that the server is no longer followed, even if the thread ends.
 struct Following(Arc<Server>);
 
 impl Drop for Following {
@@ -63,7 +63,7 @@ impl Drop for Following {
     }
 }
 
-/// Follows the server's updates until nobody subscribes, or the server refuses.
+/// Follows the server's updates until the last subscriber leaves, or the server refuses.
 pub(super) async fn follow(server: Arc<Server>, endpoint: Endpoint) {
     let following = Following(server);
     let server = &*following.0;

@@ -1,4 +1,4 @@
-//! Which replications wait for a server's `_db_updates`, and which read next: decisions only.
+//! Decides which replications wait for a server's `_db_updates`, and which read next.
 //!
 //! SUMMARY   A subscriber is a replication with one database of the server as its source. It reads when it is *due*:
 //!           initially, when its database was reported, and after each connect.
@@ -24,7 +24,7 @@ const TURN_MAX: Duration = Duration::from_secs(10);
 
 pub(super) type SubscriberId = u64;
 
-/// What a subscriber does next.
+/// A subscriber's next step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Next {
     /// It waits until it is woken.
@@ -218,7 +218,7 @@ impl Subscribers {
         }
     }
 
-    /// Returns what a subscriber does next.
+    /// Returns a subscriber's next step.
     pub(super) fn next(&self, id: SubscriberId) -> Next {
         let Some(subscriber) = self.all.get(&id) else {
             return Next::Wait;

@@ -24,10 +24,10 @@ use super::guard::{Guard, Guarded, Ports};
 use crate::endpoint::listening::Listening;
 use crate::spec::ProxySpec;
 
-/// The most idle connections that a thread keeps to one server.
+/// Maximum number of idle connections that a thread keeps to one server.
 const IDLE_PER_SERVER_MAX: usize = 256;
 
-/// The most routes with idle connections on a thread.
+/// Maximum number of routes with idle connections on a thread.
 const POOLS_MAX: usize = 1_000;
 
 /// How long a connection is idle before the system probes the peer.
@@ -128,7 +128,7 @@ impl Clients {
         }
     }
 
-    /// Returns when its files must be read again, if it has any.
+    /// Returns when its files must be reread, if it has any.
     pub(super) fn files_due(&self) -> Option<Instant> {
         let config = &self.config;
         let reads_files = config.verify_ssl_certificates || config.cert_file.is_some();

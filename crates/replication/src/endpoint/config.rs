@@ -74,7 +74,7 @@ pub struct HttpConfig {
     pub password: Option<String>,
     /// How long an idle connection is kept.
     pub connection_close_interval: Duration,
-    /// Other targets for hosts and ports of URLs: `pattern:port:target:target_port[,..]`. Not with a proxy.
+    /// Targets that replace hosts and ports of URLs: `pattern:port:target:target_port[,..]`. Not with a proxy.
     pub connect_to: Option<String>,
     /// Hosts and networks that connections may go to, separated by commas: see
     /// [`crate::endpoint::rules::EndpointRules`].
@@ -106,7 +106,7 @@ impl fmt::Debug for HttpConfig {
 pub struct HttpConfigError {
     /// The key of `[replicator]`.
     pub(crate) key: &'static str,
-    /// What is wrong.
+    /// The problem.
     pub(crate) problem: String,
 }
 

@@ -1,10 +1,10 @@
 //! Limits the connections of all replications.
 //!
 //! SUMMARY   [`Connections`] has places for requests in flight, and decides whether idle connections may be kept.
-//!           [`ConnectionsMax`] has the available room.
+//!           [`ConnectionsMax`] has the available descriptors.
 //! PROMISES  Besides the feeds, one for each replication, no more requests are in flight than there are places; others
-//!           wait in order of arrival. While descriptors are short, no connection is kept after its request. So
-//!           connections never need more room than there is. Places are in [`Lane`]s: the holder of a place waits for
+//!           wait in order of arrival. When descriptors are scarce, no connection is kept after its request. So
+//!           connections never exhaust the descriptors. Places are in [`Lane`]s: the holder of a place waits for
 //!           later lanes only, so nothing waits forever.
 
 use std::fmt;
@@ -43,19 +43,19 @@ pub(super) enum Lane {
 /// A lane's places, in eighths.
 const EIGHTHS: [usize; 4] = [3, 3, 1, 1];
 
-/// The room for connections.
+/// The limits of connections.
 #[derive(Clone, Copy, Debug)]
 pub struct ConnectionsMax {
     /// Maximum running replications, each with a feed.
     pub feeds: usize,
     /// Maximum descriptors of the program for all purposes.
     pub descriptors: usize,
-    /// Counts those in use. Must be fast: connections are opened between two counts.
+    /// Counts descriptors in use. Must be fast: connections are opened between two counts.
     pub in_use: fn() -> usize,
 }
 
 impl ConnectionsMax {
-    /// Half of the room beyond the feeds is for requests, the other half for idle connections.
+    /// Half of the descriptors beyond the feeds are for requests, the other half for idle connections.
     fn places(&self) -> usize {
         let left = self.descriptors.saturating_sub(self.feeds);
         (left / 2).clamp(PLACES_MIN, PLACES_MAX)
@@ -138,7 +138,7 @@ impl Connections {
         }
     }
 
-    /// Counts descriptors: they are short if possible further ones have no room.
+    /// Counts descriptors: they are scarce if further possible ones would exceed the limit.
     fn count(&self, max: ConnectionsMax) {
         self.opened.store(0, Ordering::Relaxed);
         let most = max.feeds + max.places() + max.opened();

@@ -1,6 +1,6 @@
 //! The session cookie in response headers.
 //!
-//! SOURCE    couch_replicator_auth_session: names and attributes ignoring case; a `Max-Age` that is no whole number is
+//! SOURCE    couch_replicator_auth_session: names and attributes ignoring case; a `Max-Age` that is not an integer is
 //!           ignored.
 
 use std::time::Duration;

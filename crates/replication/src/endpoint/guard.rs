@@ -1,4 +1,4 @@
-//! Enforces which addresses may be connected to.
+//! Enforces the rules for addresses to connect to.
 //!
 //! SUMMARY   [`Guard`] judges hosts and addresses before a connection is opened; [`Guarded`] is a resolver that omits
 //!           forbidden addresses, so that a name cannot evade the rules by changing its address in between.
@@ -64,8 +64,8 @@ impl Guard {
         (self.rules.names_port(port) || is_own()).then_some(port)
     }
 
-    /// Judges what is known before a connection is opened, and returns the ports that the resolver needs to judge the
-    /// rest. `is_looked_up_here`: this program resolves the URL's host.
+    /// Applies the rules that can be decided before a connection is opened, and returns the ports that the resolver
+    /// needs for the rest. `is_looked_up_here`: this program resolves the URL's host.
     pub(super) fn ports(
         &self,
         url: &Url,
@@ -163,7 +163,7 @@ impl Resolve for Guarded {
         let name = name.as_str().to_owned();
         let ports = self.ports_at(&name);
         let guard = self.guard.clone();
-        // The caller replaces port 0 by its own.
+        // The caller replaces port 0 with its own.
         let (host, port) = match &self.instead {
             Some(target) => (target.host.clone(), target.port),
             None => (name.clone(), 0),

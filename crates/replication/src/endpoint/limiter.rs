@@ -12,13 +12,13 @@ use std::time::Duration;
 use reqwest::Method;
 use rustc_hash::FxHashMap;
 
-/// The interval that the first 429 increases, and the shortest, in milliseconds.
+/// The interval that the first 429 increases, and the minimum, in milliseconds.
 const BASE: u64 = 20;
 /// The factor of a 429, in tenths.
 const INCREASE: u64 = 12;
-/// The longest interval, in milliseconds. A request that would have to wait for it fails.
+/// Maximum interval, in milliseconds. A request that would have to wait that long fails.
 pub(super) const INTERVAL_MAX: u64 = 25_000;
-/// The longest `Retry-After` that is honoured, in milliseconds.
+/// Maximum `Retry-After` that is honoured, in milliseconds.
 const PAUSE_MAX: u64 = 25_000;
 /// Answers within this time after one that counted are ignored: they belong together.
 const IGNORED_WITHIN: u64 = 80;

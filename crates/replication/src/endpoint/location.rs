@@ -16,7 +16,7 @@ use crate::spec::mask_query;
 pub(super) struct Base {
     /// Up to the slash that precedes everything in the database.
     path: String,
-    /// What followed a `?`.
+    /// The part after `?`.
     query: String,
 }
 

@@ -169,7 +169,7 @@ impl Endpoint {
         }
     }
 
-    /// Returns a text of this server with secrets masked.
+    /// Returns a string of this server with secrets masked.
     pub(crate) fn redacted(&self, text: &str) -> String {
         self.0.secrets.shown(text.as_bytes())
     }

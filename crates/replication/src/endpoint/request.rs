@@ -162,7 +162,7 @@ impl fmt::Display for SentRequest {
 }
 
 impl SentRequest {
-    /// Fails it: there was no complete response.
+    /// Returns its failure: there was no complete response.
     pub(crate) fn without_answer(&self, cause: Cause) -> RequestFailed {
         RequestFailed::new(&self.method, &self.url, cause)
     }
@@ -210,7 +210,7 @@ impl Reply {
         }
     }
 
-    /// Returns the error in the body; empty texts if it has none.
+    /// Returns the error in the body; empty strings if it has none.
     pub(crate) fn error(&self) -> ErrorBody {
         self.json().unwrap_or_default()
     }
@@ -270,7 +270,7 @@ impl RequestFailed {
 /// Why a request failed. The remote's or the network's fault, and worth a later retry, unless stated otherwise.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Cause {
-    /// The server answered 429 too many times in a row.
+    /// The server answered 429 too many consecutive times.
     #[error("the server takes fewer requests than this (max_backoff)")]
     MaxBackoff,
     /// A response with this status, 408 or 500 and above.
@@ -305,7 +305,7 @@ pub enum Cause {
     /// The response's head exceeds the maximum length.
     #[error("the headers of the answer are too long, or too many")]
     HeadTooLong,
-    /// An invalid redirect, or too many in a row.
+    /// An invalid redirect, or too many successive ones.
     #[error("redirected {0}")]
     Redirect(String),
     /// A redirect leads to another origin. Not worth a retry: the URL, or `redirects_to`, has to be changed.

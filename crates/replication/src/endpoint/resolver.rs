@@ -11,7 +11,7 @@ use tokio::sync::Semaphore;
 
 use blocking;
 
-/// The most lookups at a time; more wait.
+/// Maximum number of lookups at a time; more wait.
 const LOOKUPS_MAX: usize = 64;
 
 static LOOKUPS: Semaphore = Semaphore::const_new(LOOKUPS_MAX);
@@ -19,7 +19,7 @@ static LOOKUPS: Semaphore = Semaphore::const_new(LOOKUPS_MAX);
 /// Resolves a name.
 ///
 /// # Errors
-/// It has no address, or the system has no room for another thread.
+/// It has no address, or the system cannot create another thread.
 pub(super) async fn look_up(host: String, port: u16) -> io::Result<Vec<SocketAddr>> {
     let turn = LOOKUPS.acquire().await.map_err(io::Error::other)?;
     let found = blocking::run("names", move || {

@@ -84,7 +84,7 @@ impl EndpointRules {
         all.any(|entry| entry.port == Some(port))
     }
 
-    /// Checks an address. `listeners` are the daemon's own, and `is_here` tells whether an address belongs to this
+    /// Checks an address. `listeners` are the daemon's own, and `is_here` returns whether an address belongs to this
     /// machine.
     ///
     /// # Errors
@@ -225,7 +225,7 @@ fn forms(address: IpAddr) -> Vec<IpAddr> {
     forms
 }
 
-/// Whether an address is not routed: among these are cloud services that hand out credentials.
+/// Whether an address is not routed: such addresses include cloud services that hand out credentials.
 fn is_link_local(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => v4.is_link_local(),

@@ -1,6 +1,6 @@
 //! Sends a request, with retries.
 //!
-//! SOURCE    couch_replicator_httpc: waits, what is retried, redirects, rate limits, sessions.
+//! SOURCE    couch_replicator_httpc: waits, retries, redirects, rate limits, sessions.
 //! DIFFERS   Redirects are bounded. They stay within the origin of the request; to further origins that the
 //!           configuration names, requests carry no credentials, cookies or user's headers.
 

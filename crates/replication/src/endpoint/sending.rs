@@ -17,13 +17,13 @@ use super::send::TryFailed;
 use super::upload::{Activity, PIECE_BYTES, Pieces, paced};
 use super::{Cause, Endpoint};
 
-/// The most successive redirects.
+/// Maximum number of successive redirects.
 const REDIRECTS_MAX: u32 = 10;
 
 /// A request in flight.
 pub(super) struct Sending {
     pub(super) method: Method,
-    /// The original URL, as it may be shown.
+    /// The original URL, for display.
     pub(super) shown: String,
     pub(super) url: Url,
     pub(super) headers: HeaderMap,
@@ -93,8 +93,8 @@ impl Sending {
         Ok(())
     }
 
-    /// Removes for good what only the original origin may get: another server may redirect back, to a path that it
-    /// chose.
+    /// Permanently removes the parts that only the original origin may get: another server may redirect back, to a
+    /// path that it chose.
     fn leave(&mut self) {
         self.trusted = false;
         let headers = std::mem::take(&mut self.headers);

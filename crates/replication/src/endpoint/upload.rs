@@ -10,11 +10,11 @@ use tokio::time::{Instant, sleep_until};
 use super::body::BodyFailed;
 use super::http::lock;
 
-/// Longer request bodies are sent in pieces of this size, in bytes, so that a slow connection can be told from a
-/// silent one, and an early answer is noticed.
+/// Longer request bodies are sent in pieces of this size, in bytes, so that a slow connection can be distinguished
+/// from a silent one, and an early answer is noticed.
 pub(super) const PIECE_BYTES: usize = 64 << 10;
 
-/// Makes a body that lets the connection be read before each piece.
+/// Makes a body that yields to reading the connection before each piece.
 ///
 /// A server that refuses a body answers and closes without reading it. A client that keeps writing then only sees a
 /// reset connection; the answer can be read just before.

@@ -9,7 +9,7 @@ use crate::crash::Crash;
 use crate::endpoint::{Cause, Endpoint, Request, StatusCode, encode_doc_id};
 use crate::open::db_info;
 
-/// Why the code of a filter is unknown. Temporary for the replication: the source may come back, and the design
+/// Why the code of a filter is unknown. Temporary for the replication: the source may return, and the design
 /// document may be created.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text}")]
@@ -42,7 +42,7 @@ impl FilterError {
         self.why.as_ref()?.cause()
     }
 
-    /// Returns what happened in a few words, as [`Crash::short`].
+    /// Describes it briefly, as [`Crash::short`].
     pub fn short(&self) -> String {
         match (&self.why, self.kind) {
             (Some(crash), _) => crash.short(),
@@ -145,7 +145,7 @@ pub(super) fn code_of(
     Ok(trimmed(code))
 }
 
-/// Trims blanks around one-line code.
+/// Trims spaces around one-line code.
 ///
 /// CouchDB uses a regular expression whose `.` matches no newline and whose blanks are spaces only, so multi-line
 /// code and a trailing newline stay as they are. Ids depend on it.

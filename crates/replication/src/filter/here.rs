@@ -23,9 +23,9 @@ use crate::id::{Identity, ReplicationId, replication_id};
 use crate::spec::Replication;
 use mango::Selector;
 
-/// The most documents in a batch.
+/// Maximum number of documents in a batch.
 const DOCS_MAX: usize = 100;
-/// The most bytes of documents in a batch, unless it is a single document.
+/// Maximum number of bytes of documents in a batch, unless it is a single document.
 const BYTES_MAX: usize = 1 << 20;
 
 /// See the module's documentation.

@@ -37,8 +37,8 @@ impl fmt::Display for ReplicationId {
 impl FromStr for ReplicationId {
     type Err = std::convert::Infallible;
 
-    /// Splits a text at its first plus. Blanks count as pluses, since an unencoded plus in a URL's query arrives as a
-    /// blank.
+    /// Splits a string at its first plus. Blanks count as pluses, since an unencoded plus in a URL's query arrives as
+    /// a blank.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let text = text.replace(' ', "+");
         let at = text.find('+').unwrap_or(text.len());

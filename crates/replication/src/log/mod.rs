@@ -1,7 +1,7 @@
 //! Checkpoints: one document in each database records a replication's progress.
 //!
-//! SUMMARY   [`find`] reads the log of one side, [`renew`] rewrites one of an older version, [`compare`] finds what
-//!           both have in common, [`checkpoint`] commits both sides and writes the logs.
+//! SUMMARY   [`find`] reads the log of one side, [`renew`] rewrites one of an older version, [`compare`] finds their
+//!           common history, [`checkpoint`] commits both sides and writes the logs.
 //! PROMISES  Sequences are written unchanged. Nothing is recorded before it is committed. A log that something else
 //!           has changed is never overwritten.
 //! SOURCE    couch_replicator_scheduler_job: find_replication_logs, compare_replication_logs,
@@ -24,7 +24,7 @@ use super::open::{DbInfo, db_info};
 use super::seq::Seq;
 use super::spec::Replication;
 
-/// The most sessions in a log.
+/// Maximum number of sessions in a log.
 pub(crate) const HISTORY_MAX: usize = 50;
 
 /// The log of one side.
@@ -40,7 +40,7 @@ pub struct CheckpointLog {
     pub body: LogBody,
 }
 
-/// What two logs have in common.
+/// The common history of two logs.
 #[derive(Clone, Debug, Default)]
 pub struct CommonAncestor {
     /// The sequence to continue from.
@@ -120,7 +120,7 @@ pub enum CheckpointError {
     /// A database was restarted or replaced: the source, the target, or both.
     #[error("instance_start_time on {0} database has changed since last checkpoint.")]
     Restarted(&'static str),
-    /// The source is behind what was read from it: it was recreated, or restored from a backup.
+    /// The source is behind the sequences read from it: it was recreated, or restored from a backup.
     #[error("update_seq of the source is behind what was replicated.")]
     SetBack,
 }
@@ -143,7 +143,7 @@ impl CheckpointError {
 #[derive(Clone, Debug)]
 pub struct Side {
     pub endpoint: Endpoint,
-    /// Its info when the run began, to compare its start time with.
+    /// Its info when the run began, with the start time to compare.
     pub info: DbInfo,
     /// Its log. A checkpoint changes its revision.
     pub log: CheckpointLog,
@@ -253,7 +253,7 @@ fn refused(reply: &Reply) -> LogError {
     }
 }
 
-/// Finds where to continue: what the logs of both sides have in common.
+/// Finds where to continue: the common history of both sides' logs.
 pub fn compare(source: &LogBody, target: &LogBody) -> CommonAncestor {
     if source.session_id == target.session_id {
         return CommonAncestor {
@@ -319,7 +319,7 @@ pub async fn checkpoint(
 /// Checks that both databases are still those that the run opened, and that the source is not behind `read`.
 ///
 /// # Errors
-/// One is gone, closed to this user, or a different one: the next run finds out where to continue.
+/// One is gone, closed to this user, or a different one: the next run determines where to continue.
 pub async fn check_databases(source: &Side, target: &Side, read: &Seq) -> Result<(), Crash> {
     let both = futures_util::future::join(db_info(&source.endpoint), db_info(&target.endpoint));
     let (of_source, of_target) = both.await;
@@ -340,7 +340,7 @@ pub async fn check_databases(source: &Side, target: &Side, read: &Seq) -> Result
 }
 
 impl Side {
-    /// Whether the database is still the one at the start of the run. Servers that do not know answer `0`.
+    /// Whether the database is still the one at the start of the run. Servers without one answer `0`.
     fn lives_since(&self, instance_start_time: &str) -> bool {
         let known = &*self.info.instance_start_time;
         known == instance_start_time || known == "0" || instance_start_time == "0"

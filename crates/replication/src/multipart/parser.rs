@@ -1,6 +1,6 @@
 //! Finds the parts of a multipart body that arrives in pieces.
 //!
-//! SUMMARY   [`Parser::push`] takes a piece, [`Parser::next`] returns what is in it: the headers of a part, its
+//! SUMMARY   [`Parser::push`] takes a piece, [`Parser::next`] returns its elements: the headers of a part, its
 //!           bytes, its end, the end of the body.
 //! PROMISES  It never waits and never holds more than a piece, a delimiter and [`HEADERS_MAX`]. The bytes of a part
 //!           are slices of the pieces, except where a delimiter is split.
@@ -9,11 +9,11 @@
 use bytes::{Buf, Bytes};
 use memchr::memmem::Finder;
 
-/// The most bytes of one part's headers.
+/// Maximum number of bytes of one part's headers.
 pub(crate) const HEADERS_MAX: usize = 16 * 1024;
-/// The most bytes of a boundary: RFC 2046 allows 70.
+/// Maximum number of bytes of a boundary: RFC 2046 allows 70.
 const BOUNDARY_MAX: usize = 256;
-/// The most white space after a delimiter.
+/// Maximum white space after a delimiter.
 const PADDING_MAX: usize = 256;
 
 /// The next element of a multipart body.

@@ -91,7 +91,7 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// No password is shown, whatever its characters.
+        /// No password is shown, regardless of its characters.
         #[test]
         fn no_password_is_ever_shown(
             user in "[a-z%+.]{0,8}",

@@ -4,7 +4,7 @@
 //!           [`strip_url`] removes secrets from a URL for other readers.
 //! PROMISES  Parsing uses no network, and the clock only for the start time. Credentials are only in [`BasicAuth`]
 //!           and header values, and no `Debug` or `Display` here shows them.
-//! SOURCE    couch_replicator_parse, couch_replicator_utils. Names, defaults and texts are CouchDB's.
+//! SOURCE    couch_replicator_parse, couch_replicator_utils. Names, defaults and messages are CouchDB's.
 //! DIFFERS   Sizes and counts of 0, with which CouchDB starts jobs that never end, are refused. `filter_at` and
 //!           `feed` are our own options.
 
@@ -62,7 +62,7 @@ impl Replication {
             && self.managed_by == other.managed_by
     }
 
-    /// Returns a text that usually differs where [`Self::same_as`] finds a difference between two replications of a
+    /// Returns a string that usually differs where [`Self::same_as`] finds a difference between two replications of a
     /// document; it excludes the mark, so that a job keeps its past when its document gets one. It may differ between
     /// versions of the program.
     pub fn digest(&self) -> String {
@@ -148,7 +148,7 @@ impl fmt::Debug for EndpointSpec {
 /// The options of a replication. Parsed options override the configuration's defaults.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
-    /// Continues when everything is replicated.
+    /// Continues after everything is replicated.
     pub continuous: bool,
     /// Creates a missing target.
     pub create_target: bool,
@@ -163,7 +163,7 @@ pub struct Options {
     pub since_seq: Option<Seq>,
     /// Options with configurable defaults.
     pub tuning: Tuning,
-    /// Those of them that the body sets.
+    /// Those that the body sets.
     pub(crate) given: Map<String, Value>,
 }
 
@@ -209,7 +209,7 @@ pub enum Feed {
     /// Keeps a feed of its database open, as in CouchDB.
     #[default]
     Continuous,
-    /// The server notifies all its replications over one connection which databases have changed: see
+    /// The server reports to all its replications over one connection which databases have changed: see
     /// [`crate::db_updates`].
     DbUpdates,
 }

@@ -15,7 +15,7 @@ use super::{Defaults, Options, SpecError, Tuning};
 use crate::filter::{Filter, FilterAt};
 use crate::seq::Seq;
 
-/// How many workers a replication may have.
+/// The workers of a replication.
 const WORKERS: RangeInclusive<u32> = 1..=1_000;
 /// The size of a batch of changes.
 const BATCH: RangeInclusive<u32> = 1..=100_000;
@@ -36,7 +36,7 @@ pub struct Lowered {
     pub to: u32,
 }
 
-/// The members of a document that define what is replicated, from where to where.
+/// The members of a document that define its source, target and selection of documents.
 const ASKED: [&str; 16] = [
     "source",
     "target",
@@ -211,7 +211,7 @@ fn object(
     }
 }
 
-/// Parses an integer, or a text of its digits.
+/// Parses an integer, or a string of digits.
 fn integer(
     body: &Map<String, Value>,
     name: &str,
@@ -255,7 +255,7 @@ fn filter(body: &Map<String, Value>) -> Result<Filter, SpecError> {
     }
 }
 
-/// Parses who runs the filter. Without a filter the option has no effect.
+/// Parses where the filter runs. Without a filter the option has no effect.
 fn filter_at(body: &Map<String, Value>, filter: &Filter) -> Result<FilterAt, SpecError> {
     let at = word(body, "filter_at", "`source` or `settee`")?.unwrap_or_default();
     match (at, filter) {

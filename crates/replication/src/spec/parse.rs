@@ -86,7 +86,7 @@ impl Replication {
     /// Parses the body of a replicator document, or of a `_replicate` call. Unknown members are ignored.
     ///
     /// # Errors
-    /// See [`SpecError`]; the texts are CouchDB's.
+    /// See [`SpecError`]; the messages are CouchDB's.
     pub fn parse(
         body: &Value,
         defaults: &Defaults,
@@ -131,7 +131,7 @@ impl UserCtx {
     }
 }
 
-/// Returns the proxies of source and target. An empty text means no proxy.
+/// Returns the proxies of source and target. An empty string means no proxy.
 fn proxies(members: &Map<String, Value>) -> Result<(Option<&str>, Option<&str>), SpecError> {
     let proxy = |name| match members.get(name) {
         None | Some(Value::Null) => Ok(None),

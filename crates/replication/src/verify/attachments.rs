@@ -25,7 +25,7 @@ use crate::worker::missing::{Wanted, revisions};
 
 /// The result of comparing bytes.
 struct Compared {
-    /// The difference, in words, if there is one.
+    /// The difference, as text, if there is one.
     how: Option<String>,
     /// The number of equal bytes.
     bytes: u64,

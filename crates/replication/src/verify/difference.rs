@@ -35,7 +35,7 @@ pub enum Difference {
         #[serde(flatten)]
         leaf: Leaf,
         name: String,
-        /// The difference, in words.
+        /// The difference, as text.
         how: String,
     },
 }
@@ -54,7 +54,7 @@ impl Difference {
 }
 
 impl fmt::Display for Difference {
-    /// Writes one line: ids and names have no line feeds in it.
+    /// Writes one line: unprintable characters in ids and names become spaces.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.kind())?;
         let mut part = |text: &str| write!(f, " {}", text.replace(is_unprintable, " "));

@@ -232,7 +232,7 @@ fn split(wanted: Vec<Wanted>, most: usize) -> Vec<Vec<Wanted>> {
     parts
 }
 
-/// Halves a request; a single revision is left to be read separately.
+/// Halves a request; a single revision remains to be read separately.
 fn halve(part: Vec<Wanted>, parts: &mut Vec<Vec<Wanted>>, left: &mut Vec<Wanted>) {
     match revisions(&part) {
         0 | 1 => left.extend(part),

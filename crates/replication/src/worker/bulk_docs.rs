@@ -2,10 +2,11 @@
 //!
 //! SUMMARY   A [`WriteBatch`] collects documents' texts; it is written when the next one exceeds [`BATCH_BYTES_MAX`],
 //!           and at the end.
-//! PROMISES  A batch that is too large for the target, or that one document spoils, is split in halves down to that
-//!           document, which is refused. Each refusal is reported with id and reason. Documents with an unclear
-//!           result are rewritten as often as requests are retried; then the job ends. An unknown error refuses a
-//!           document on evidence: the target accepts a neighbour, and repeats the error for the document alone.
+//! PROMISES  A batch that is too large for the target, or that is rejected because of one document, is split in
+//!           halves down to that document, which is refused. Each refusal is reported with id and reason. Documents
+//!           with an unclear result are rewritten as often as requests are retried; then the job ends. An unknown
+//!           error refuses a document on evidence: the target accepts a neighbour, and repeats the error for the
+//!           document alone.
 //! SOURCE    `couch_replicator_worker:flush_docs`, `couch_replicator_api_wrap:update_docs`.
 //! DIFFERS   In CouchDB, a batch is written once it has exceeded the limit, and each error of a document refuses it at
 //!           once.
@@ -30,7 +31,7 @@ pub(crate) const BATCH_BYTES_MAX: usize = 4 << 20;
 
 const EXPECTATION_FAILED: StatusCode = StatusCode::EXPECTATION_FAILED;
 
-/// Texts of documents to be written together.
+/// Texts of documents to write together.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct WriteBatch {
     documents: Vec<String>,
@@ -136,14 +137,14 @@ impl Worker {
         Ok(())
     }
 
-    /// Writes documents once, in as many parts as needed. Returns those to be rewritten.
+    /// Writes documents once, in as many parts as needed. Returns those to rewrite.
     async fn write(
         &self,
         documents: Vec<String>,
         evidence: &mut Evidence,
     ) -> Result<Unclear, Crash> {
         let mut unclear = Unclear::default();
-        // The next part to be written is last.
+        // The next part to write is last.
         let mut parts = evidence.parts(documents);
         while let Some(mut part) = parts.pop() {
             let reply = self.bulk_docs(body(&part)).await?;

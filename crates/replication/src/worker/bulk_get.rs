@@ -1,6 +1,6 @@
 //! Reads many documents with one request.
 //!
-//! SUMMARY   Documents without attachments are put in the batch; all others are returned, to be read one by one.
+//! SUMMARY   Documents without attachments are put in the batch; all others are returned, to read one by one.
 //!           Documents rejected by the filter are dropped.
 //! PROMISES  No malformed answer loses a revision: revisions not in the answer are read individually.
 //! SOURCE    `couch_replicator_worker`: `_bulk_get`, and when it is not used.
@@ -142,7 +142,7 @@ impl OpenDocs {
 }
 
 impl Worker {
-    /// Puts available documents in the batch, and returns those to be read individually.
+    /// Puts available documents in the batch, and returns those to read individually.
     pub(super) async fn read_bulk(
         &self,
         wanted: Vec<Wanted>,
@@ -153,7 +153,7 @@ impl Worker {
             return Ok(wanted);
         }
         let mut open = OpenDocs::of(&wanted);
-        // With very many leaves each step takes long.
+        // With very many leaves, each step takes long.
         yield_now().await;
         let mut asked: Vec<RevRequest<'_>> = wanted.iter().flat_map(revisions_of).collect();
         asked.sort_unstable_by_key(|asked| (asked.id, asked.rev));
@@ -168,7 +168,7 @@ impl Worker {
                     let middle = range.start + part.len() / 2;
                     ranges.extend([middle..range.end, range.start..middle]);
                 }
-                // A persistent problem makes the individual reads fail, too.
+                // A persistent problem makes the individual reads fail as well.
                 Err(cause) => debug!(self.log, "documents are read one by one"; "error" => %cause),
             }
         }
@@ -209,7 +209,7 @@ impl Worker {
         open: OpenDocs,
         batch: &mut WriteBatch,
     ) -> Result<OpenDocs, Crash> {
-        // A filter needs documents with attachments, too.
+        // A filter also needs documents with attachments.
         let attached = self.filter.is_some();
         let body = reply.body.clone();
         let finding = move || (open.find(&body, attached), open);

@@ -54,7 +54,7 @@ impl<'a> DocMeta<'a> {
     }
 }
 
-/// A text, borrowed if it has no escapes.
+/// A string, borrowed if it has no escapes.
 #[derive(Debug, Deserialize, PartialEq, Eq, Hash)]
 pub(super) struct Text<'a>(#[serde(borrow)] pub(super) Cow<'a, str>);
 

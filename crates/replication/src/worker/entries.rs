@@ -9,7 +9,7 @@ use rustc_hash::FxHashMap;
 use super::document::DocMeta;
 use super::verdict::{Outcome, Verdict, WriteEntry, of_entry};
 
-/// Returns each document's outcome; `None` if the text is no response to `_bulk_docs`. After an `aborted` request,
+/// Returns each document's outcome; `None` if the text is not a response to `_bulk_docs`. After an `aborted` request,
 /// only documents listed as written are.
 pub(super) fn verdicts(answer: &[u8], documents: &[String], aborted: bool) -> Option<Vec<Outcome>> {
     let entries: Vec<WriteEntry<'_>> = serde_json::from_slice(answer).ok()?;

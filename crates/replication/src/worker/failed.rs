@@ -1,4 +1,4 @@
-//! Why one document was not replicated, and what follows.
+//! Why one document was not replicated, and the consequence.
 
 use crate::crash::Crash;
 use crate::endpoint::{BodyFailed, Cause, RequestFailed};
@@ -29,7 +29,7 @@ pub(super) enum DocFailed {
     /// The request line is too long for the source.
     #[error("the source takes no request of this length")]
     UriTooLong,
-    /// The target lacks an attachment that it was said to have.
+    /// The target lacks an attachment that it is supposed to have.
     #[error("the target misses an attachment")]
     MissingStub,
     /// The target rejects the document. If it does so again, but accepts others, the document is refused; otherwise

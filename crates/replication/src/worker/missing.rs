@@ -16,7 +16,7 @@ use crate::crash::{Answered, Crash};
 use crate::endpoint::{Endpoint, Request, StatusCode};
 use crate::offload::offload;
 
-/// Revisions of a document to be replicated.
+/// Revisions of a document to replicate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Wanted {
     pub(crate) id: String,
@@ -40,7 +40,7 @@ impl Worker {
     /// Queries the target, unless that has proved useless.
     pub(super) async fn missing(&self, rows: Vec<Row>) -> Result<Vec<Wanted>, Crash> {
         let asked = by_document(rows);
-        // With very many leaves each step takes long.
+        // With very many leaves, each step takes long.
         yield_now().await;
         let count = revisions(&asked);
         if count == 0 {

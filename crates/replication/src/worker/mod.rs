@@ -124,7 +124,7 @@ impl Worker {
         self.run_counters.stats().docs_written > 0
     }
 
-    /// Returns whether a document is to be replicated.
+    /// Returns whether to replicate a document.
     async fn passes(&self, id: &str, document: &str) -> Result<bool, Crash> {
         let Some(filter) = &self.filter else {
             return Ok(true);
@@ -133,7 +133,7 @@ impl Worker {
         Ok(filter.passing(&[(id, document)]).await?.contains(&true))
     }
 
-    /// Counts a revision that was read and passes the filter. With a filter it counts as missing only then.
+    /// Counts a revision that was read and passes the filter. With a filter, only these count as missing.
     fn count_read(&self) {
         self.run_counters.count(|stats| {
             stats.docs_read += 1;
@@ -142,7 +142,7 @@ impl Worker {
     }
 
     /// Reads documents individually, some concurrently. Documents not written immediately are put in the batch.
-    /// Returns those to be read again after others were written.
+    /// Returns those to reread after others were written.
     async fn read_single<'a>(
         &self,
         singles: Vec<Box<Single<'a>>>,

@@ -1,7 +1,7 @@
 //! Wanted revisions of one document that have not arrived yet.
 //!
 //! PROMISES  A document satisfies its own revision and wanted ones among its ancestors, but no others: with `latest`,
-//!           a source sends a newer revision instead of one that is no longer a leaf. A document costs time for its
+//!           a source sends a newer revision instead of one that is no longer a leaf. A document takes time for its
 //!           own revision and at most its list of ancestors, however many are wanted.
 
 use std::collections::BTreeMap;

@@ -2,8 +2,8 @@
 //!
 //! SUMMARY   [`Worker::put`] writes a document's text, [`Worker::put_with`] also its attachments, while they are
 //!           still being read.
-//! PROMISES  Only a few pieces of an attachment are in memory, whatever its size. The request's length is sent first;
-//!           if attachments turn out longer or shorter, the request is aborted, and nothing is stored.
+//! PROMISES  Only a few pieces of an attachment are in memory, regardless of its size. The request's length is sent
+//!           first; if attachments turn out longer or shorter, the request is aborted, and nothing is stored.
 //! DIFFERS   A success must be confirmed in its body, and a refusal must be about the document: CouchDB only checks
 //!           the status.
 //! SOURCE    `couch_replicator_api_wrap:update_doc` and `couch_replicator_worker`: which answers skip a document, and

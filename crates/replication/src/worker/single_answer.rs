@@ -140,7 +140,7 @@ impl Single<'_> {
         Ok(())
     }
 
-    /// A document with attachments to be read individually.
+    /// A document with attachments to read individually.
     async fn stubbed(&mut self, text: &str) -> Result<(), DocFailed> {
         let meta = self.meta(text)?;
         let following = following(&meta, |attachment| attachment.stub)?;

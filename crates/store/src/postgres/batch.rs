@@ -1,4 +1,4 @@
-//! The writes of one transaction: what was read, what was decided, and how it is written.
+//! The writes of one transaction: reads, decisions, and statements.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -33,8 +33,7 @@ const REMOVE_LOCALS: &str = "DELETE FROM settee.locals WHERE id = ANY($1)";
 const KEEP: &str = "INSERT INTO settee.jobs (doc_id, kept, kept_at) SELECT *, $3 FROM unnest($1::text[], $2::text[]) \
      ON CONFLICT (doc_id) DO UPDATE SET kept = excluded.kept, kept_at = excluded.kept_at";
 
-/// If a document does not want a replication any more, its replication is up to others. A new row has no replication
-/// yet.
+/// If a document no longer requests a replication, other documents may own it. A new row has no replication yet.
 const WANT: &str = "INSERT INTO settee.jobs (doc_id, wanted, kept_at) SELECT *, $3 FROM unnest($1::text[], $2::boolean[]) \
      ON CONFLICT (doc_id) DO UPDATE SET wanted = excluded.wanted, \
      rep_id = CASE WHEN excluded.wanted THEN jobs.rep_id END, past = CASE WHEN excluded.wanted THEN jobs.past END";
@@ -199,7 +198,7 @@ impl<'w> Batch<'w> {
             .collect()
     }
 
-    /// Returns the settings of jobs. A document that asks for no replication has none.
+    /// Returns the settings of jobs. A document that requests no replication has none.
     pub fn kept(&self) -> Vec<Kept> {
         let is_wanted = |id: &str| self.jobs.get(id).is_some_and(|job| job.wanted);
         let each = self.kept.iter();
@@ -239,7 +238,7 @@ impl<'w> Batch<'w> {
         join_all(all).await.into_iter().collect()
     }
 
-    /// Returns the saved documents that began or ceased to ask for a replication.
+    /// Returns the saved documents that began or ceased to request a replication.
     fn turned<'d>(&self, saved: &[&'d Document]) -> Vec<(&'d str, bool)> {
         let asks = |d: &Document| !d.deleted && self.shared.watcher.asks(&d.id, &d.body);
         let known = |id: &str| self.jobs.get(id).is_some_and(|job| job.wanted);

@@ -1,7 +1,7 @@
 //! Exports from a PostgreSQL database, and imports that replace its content.
 //!
 //! PROMISES  An export is one transaction with one snapshot. A replacement is one transaction as well: complete or not
-//!           at all. No daemon runs meanwhile, and one that starts waits for its end.
+//!           at all. No daemon runs meanwhile; a starting one waits until it ends.
 
 use std::sync::Arc;
 
@@ -130,7 +130,7 @@ pub(crate) async fn snapshot(url: &StoreUrl) -> Result<StoreSnapshot, OpenProble
 /// replications.
 ///
 /// # Errors
-/// An error of the rows; a daemon runs; the database refuses. Then nothing has changed.
+/// An error of the rows; a daemon is running; the database refuses. Then nothing has changed.
 pub(crate) async fn replace<E: From<OpenProblem>>(
     url: &StoreUrl,
     (uuid, seq): (&str, u64),

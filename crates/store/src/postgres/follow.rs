@@ -26,7 +26,7 @@ const POLL: Duration = Duration::from_secs(10);
 /// Maximum documents read at a time.
 const DOCUMENTS_MAX: u64 = 1000;
 
-/// The server's id and the timeline of its log: a promoted standby begins a new one, and may lack the last updates.
+/// The server's id and the timeline of its log: a promoted standby starts a new one, and may lack the last updates.
 pub(super) const MARK: &str =
     "m.server_uuid || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)";
 
@@ -197,7 +197,7 @@ async fn begin_anew(shared: &Arc<Shared>) -> Result<(), StoreError> {
 pub(super) struct Stock {
     /// The number of the last update.
     pub seq: u64,
-    /// Identifies the numbering.
+    /// The mark of the numbering.
     pub mark: String,
     /// Their ids and classes.
     pub documents: Vec<(String, Class)>,

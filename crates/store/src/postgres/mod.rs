@@ -67,7 +67,7 @@ impl PostgresStore {
     /// Starts the thread. The first request connects.
     ///
     /// # Errors
-    /// The system has no room for a thread.
+    /// The system cannot create a thread.
     pub fn start(
         url: StoreUrl,
         new_uuid: Arc<str>,

@@ -106,7 +106,7 @@ pub(super) struct Shared {
     /// Notified when there may be updates unknown to `watcher`.
     pub nudge: Notify,
     reader: Line,
-    /// The connection for leases, never blocked by other requests.
+    /// The connection for leases, which other requests never block.
     leases: Line,
     opened: OnceCell<()>,
     outage: Mutex<Option<Outage>>,

@@ -49,7 +49,7 @@ impl StoreThread {
         self.run_at_once(work).await
     }
 
-    /// Runs work on the thread immediately, whatever else waits.
+    /// Runs work on the thread immediately, ahead of all waiting work.
     pub async fn run_at_once<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T, StoreError>> + Send + 'static,

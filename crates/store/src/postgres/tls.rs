@@ -1,4 +1,4 @@
-//! TLS to the database, as `sslmode` says.
+//! TLS to the database, according to `sslmode`.
 //!
 //! PROMISES  `verify-full` talks only to the server that the URL names. `prefer` and `require` protect against
 //!           eavesdroppers, but not against an impostor of the server.

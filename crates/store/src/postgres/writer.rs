@@ -1,7 +1,7 @@
 //! Writes: concurrent ones share a transaction.
 //!
 //! SUMMARY   [`Writer`] locks the row of `meta`, reads the documents of a batch's writes, lets the writes decide, and
-//!           writes the outcome: two round trips, whatever the number of writes.
+//!           writes the outcome: two round trips for any number of writes.
 //! PROMISES  Writers of all services are serialized. A write is answered after it is committed and the watcher was
 //!           notified. A failed transaction writes nothing, unless the connection was lost during the commit: then
 //!           the outcome is unknown.
@@ -85,7 +85,7 @@ impl Writer {
         }
     }
 
-    /// Runs until no caller is left.
+    /// Runs until the last caller is gone.
     pub async fn run(mut self) {
         let mut next = None;
         loop {

@@ -3,8 +3,8 @@
 //! PROMISES  Only their owner can read the file and the directories made for it: replications have passwords. A
 //!           damaged file, or one that is not a store, is not modified: the checksums of all pages are verified on
 //!           opening. Files are created atomically, so an empty one is damaged.
-//! LIMITS    In a file that was not closed, redb cannot tell a damaged last transaction from an interrupted one: it
-//!           returns to the previous transaction.
+//! LIMITS    In a file that was not closed, redb cannot distinguish a damaged last transaction from an interrupted
+//!           one: it returns to the previous transaction.
 
 use std::io;
 use std::path::Path;
@@ -113,7 +113,7 @@ fn problem(error: DatabaseError) -> OpenProblem {
     redb::Error::from(error).into()
 }
 
-/// Refuses a file that redb would take for a new store.
+/// Refuses a file that redb would mistake for a new store.
 fn refuse_empty(path: &Path) -> Result<(), OpenProblem> {
     match path.metadata()?.len() {
         0 => Err(OpenProblem::Damaged("it has 0 bytes".to_owned())),
@@ -126,7 +126,7 @@ fn make(path: &Path) -> Result<(), OpenProblem> {
     if let Some(directory) = path.parent().filter(|path| !path.as_os_str().is_empty()) {
         own_folder::make(directory)?;
     }
-    // Another process may be faster: the lock decides.
+    // Another process may be first: the lock decides.
     let or_there = |made: io::Result<()>| match made {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         made => made,

@@ -45,7 +45,7 @@ impl RedbStore {
     /// Starts the thread. The first request opens the file.
     ///
     /// # Errors
-    /// The system has no room for a thread.
+    /// The system cannot create a thread.
     pub fn start(
         place: StorePlace,
         new_uuid: Arc<str>,

@@ -2,7 +2,7 @@
 //!
 //! SUMMARY   Takes requests in order. Queued writes share one transaction, which costs one wait for the disk.
 //! PROMISES  No write is answered before its transaction is on the disk. When a transaction fails, all of it
-//!           is undone, all its callers are notified, and the next request opens the file again. A snapshot is
+//!           is undone, all its callers are notified, and the next request reopens the file. A snapshot is
 //!           read between other requests; while it is held, the file keeps its data.
 //! LIMITS    A snapshot is held for at most [`HELD_IDLE_MAX`] after it was last read.
 
@@ -31,12 +31,12 @@ const BATCH_MAX: usize = 256;
 /// How long an unread snapshot is held.
 const HELD_IDLE_MAX: Duration = Duration::from_secs(60);
 
-/// A request to the thread, and where its result goes.
+/// A request to the thread, with the sender of its result.
 pub(super) enum StoreRequest {
     Read(Box<Read>, Reply<()>),
     /// Answered when the write is on disk.
     Write(Box<Write>, Reply<()>),
-    /// Return free space of the file to the system, if there is much. Answers with the number of bytes.
+    /// Return free space of the file to the system, if it has much. Answers with the number of bytes.
     Compact(Reply<u64>),
     /// Hold a snapshot. Answers with its number, the uuid and the last sequence number.
     Hold(Reply<(u64, String, u64)>),
@@ -74,7 +74,7 @@ pub(super) struct Held {
 }
 
 impl Keeper {
-    /// Starts the thread, which ends when no caller is left.
+    /// Starts the thread, which ends with the last caller.
     pub(super) fn start(self) -> io::Result<()> {
         let thread = std::thread::Builder::new().name("store".to_owned());
         thread.spawn(move || self.run()).map(drop)

@@ -2,7 +2,7 @@
 //!
 //! SUMMARY   A deleted document stays as a tombstone for readers of `_changes`. Purging removes old tombstones;
 //!           compacting shrinks the file.
-//! PROMISES  A purge removes deleted documents only. A compaction is done only if little has to be moved, so that
+//! PROMISES  A purge removes deleted documents only. A file is compacted only if little has to be moved, so that
 //!           writers wait no longer than [`COMPACT_DOCUMENTS_MAX`] implies.
 //! SOURCE    couch_db_updater: compaction. `purge` in couch_db differs: it takes revisions.
 
@@ -60,7 +60,7 @@ impl Records<'_> {
     }
 }
 
-/// Gives free space of the file back to the system. Returns the number of bytes.
+/// Returns free space of the file to the system. Returns the number of bytes.
 pub(super) fn compact(database: &mut Database, place: &StorePlace) -> Result<u64, redb::Error> {
     let before = file_bytes(place);
     if before < COMPACT_FILE_MIN {

@@ -93,7 +93,7 @@ impl Relay {
         }
     }
 
-    /// Does what is due while no line waits for an answer.
+    /// Does pending work while no line waits for an answer.
     fn poll_quiet(&mut self, cx: &mut Context<'_>) -> Poll<Event> {
         if !self.unanswered.is_empty() {
             return Poll::Pending;

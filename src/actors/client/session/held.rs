@@ -37,8 +37,8 @@ impl Session {
         !self.held.borrow().is_empty()
     }
 
-    /// Notifies the client, for each process that it holds, that the service ends. Returns whether everything is
-    /// written.
+    /// Notifies the client, for each process that it holds, that the service is shutting down. Returns whether
+    /// everything is written.
     pub(in crate::actors::client) fn tell_of_shutdown(&self) -> bool {
         let held = self.held.borrow();
         for holding in held.values().filter(|holding| holding.is_alive()) {

@@ -69,7 +69,7 @@ impl Session {
         self.unsent.borrow_mut().extend_from_slice(bytes);
     }
 
-    /// Writes queued bytes as far as the socket has room; the rest as soon as it has.
+    /// Writes queued bytes as far as the socket accepts them; the rest once it is writable.
     pub(in crate::actors::client) fn flush(self: &Rc<Self>) {
         if !self.sending.get() && !self.write_now() {
             self.sending.set(true);
@@ -177,7 +177,7 @@ impl Session {
             {}
             io::Result::Ok(())
         };
-        // Whatever the outcome, the connection ends.
+        // The connection ends even if this fails.
         let _ = actix_rt::time::timeout(LINGER, closing).await;
         self.end();
     }

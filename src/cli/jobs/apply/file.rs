@@ -3,7 +3,7 @@
 //! SUMMARY   [`read`] makes an [`Entry`] of each `[[replication]]`, with its line. [`Entry::documents`] makes the
 //!           documents for given databases.
 //! PROMISES  All mistakes of a file are reported at once, each with its line and a remedy. The file may refer to
-//!           texts in the environment and in files: `{ env = "NAME" }`, `{ file = "PATH" }`; these are never in an
+//!           strings in the environment and in files: `{ env = "NAME" }`, `{ file = "PATH" }`; these are never in an
 //!           error.
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
@@ -21,7 +21,7 @@ const PLACEHOLDER: &str = "{db}";
 /// Members that determine the documents.
 const OWN: [&str; 5] = ["name", "databases", "all_dbs", "match", "except"];
 
-/// Members whose texts may come from the environment or files.
+/// Members whose strings may be read from the environment or files.
 const WITH_SECRETS: [&str; 6] = [
     "source",
     "target",
@@ -64,14 +64,14 @@ pub(super) enum Databases {
     },
 }
 
-/// A reference to a text outside of the file.
+/// A reference to a string outside of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reference<'a> {
     Env(&'a str),
     File(&'a str),
 }
 
-/// Resolves a reference; the error has the reason in words.
+/// Resolves a reference; the error is a message.
 pub(super) type Lookup<'a> = &'a dyn Fn(Reference<'_>) -> Result<String, String>;
 
 /// Parses the file's text.

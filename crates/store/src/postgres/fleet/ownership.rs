@@ -14,10 +14,10 @@ use policy::ownership::{
     Standing,
 };
 
-/// How many documents request a replication.
+/// The number of documents that request a replication.
 const WANTED: &str = "(SELECT count(*) FROM settee.jobs WHERE wanted)";
 
-/// How many daemons are alive besides the requesting one, `$1`.
+/// The number of live daemons besides the requesting one, `$1`.
 const OTHERS: &str = "(SELECT count(*) FROM settee.instances \
      WHERE has_claimed AND NOT is_leaving AND lease_until > clock_timestamp() AND epoch <> $1)";
 
@@ -27,7 +27,7 @@ pub(super) const DAEMONS: &str = "SELECT i.epoch, address, version, is_leaving, 
      r.body, (extract(epoch FROM clock_timestamp() - r.at) * 1000)::bigint \
      FROM settee.instances i LEFT JOIN settee.reports r ON r.epoch = i.epoch ORDER BY address, i.epoch";
 
-/// An epoch that is gone has no row of `status_numbers`; `instances` is not locked, so renewals do not wait.
+/// A removed epoch has no row of `status_numbers`; `instances` is not locked, so renewals do not wait.
 pub(super) const WRITE_REPORT: &str = "INSERT INTO settee.reports (epoch, body, at) \
      SELECT epoch, $2, clock_timestamp() FROM settee.status_numbers WHERE epoch = $1 \
      ON CONFLICT (epoch) DO UPDATE SET body = excluded.body, at = excluded.at";
@@ -45,7 +45,7 @@ pub(super) fn entry(name: &DaemonName, epoch: Epoch, former: Vec<Epoch>) -> Vec<
     ]
 }
 
-/// An epoch that is gone leaves only statuses of documents.
+/// A removed epoch leaves only statuses of documents.
 pub(super) fn take_epoch() -> String {
     format!(
         "WITH over AS (SELECT epoch FROM settee.instances i WHERE lease_until <= clock_timestamp() \
@@ -154,7 +154,7 @@ pub(super) fn depart() -> String {
     )
 }
 
-/// Reads the first columns of any row: wanted documents, other living daemons, and whether the requesting one is
+/// Reads the first columns of any row: wanted documents, other live daemons, and whether the requesting one is
 /// alive.
 pub(super) fn counts(rows: &[Row]) -> Result<Counts, tokio_postgres::Error> {
     let Some(row) = rows.first() else {
@@ -255,9 +255,9 @@ pub(super) fn noted() -> String {
     )
 }
 
-/// Which daemons must not claim which of the documents that satisfy `which`. `told` selects the rows of `unreached`
-/// that count; without any, no document is checked. The planner cannot estimate how many are closed: `closed` is used
-/// with `IN` rather than joined to jobs, which would become a nested loop.
+/// Pairs of a daemon and a document that it must not claim, among the documents that satisfy `which`. `told` selects
+/// the rows of `unreached` that count; without any, no document is checked. The planner cannot estimate how many are
+/// closed: `closed` is used with `IN` rather than joined to jobs, which would become a nested loop.
 pub(super) fn closed(told: &str, which: &str) -> String {
     format!(
         "live AS (SELECT epoch FROM settee.instances WHERE lease_until > clock_timestamp() \

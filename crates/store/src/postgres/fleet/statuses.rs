@@ -1,6 +1,6 @@
 //! Statuses of jobs, which their daemons write and the others read, and orders between daemons.
 //!
-//! PROMISES  The numbers of an epoch become visible in order: a reader that has one has all before it.
+//! PROMISES  The numbers of an epoch become visible in order: a reader that sees one has seen all before it.
 //! LIMITS    The end of a transient job is kept for 10 minutes.
 
 use std::collections::BTreeMap;
@@ -31,7 +31,7 @@ pub(super) const WRITE: &str = "WITH next AS (UPDATE settee.status_numbers SET n
      ON CONFLICT (key, transient) DO UPDATE SET epoch = excluded.epoch, number = excluded.number, \
      body = excluded.body, at = excluded.at";
 
-/// Oldest first; those of one epoch in the order of their numbers, whatever the clock did.
+/// Oldest first; those of one epoch in the order of their numbers, regardless of the clock.
 pub(super) const READ: &str = "SELECT s.key, s.transient <> 0, s.epoch, s.number, s.body, \
      (extract(epoch FROM clock_timestamp() - s.at) * 1000)::bigint FROM settee.job_status s \
      LEFT JOIN unnest($2::bigint[], $3::bigint[]) AS k (epoch, number) ON k.epoch = s.epoch \
