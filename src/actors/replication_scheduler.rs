@@ -57,6 +57,7 @@ const SHUTDOWN_NOW_MAX: Duration = Duration::from_secs(1);
 
 /// A scheduler's dependencies.
 pub struct SchedulerOptions {
+    /// `[replicator]` as now in force.
     pub settings: Settings,
     /// How jobs are started.
     pub jobs: StartJobs,

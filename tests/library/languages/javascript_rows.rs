@@ -138,11 +138,8 @@ fn mistakes_of_an_index_function_are_reported_with_couchdbs_messages() {
             "value must be a string, a number or boolean not object",
         ),
     ] {
-        assert_eq!(
-            reported(call, ""),
-            format!("TypeError: {expected}"),
-            "{call}"
-        );
+        let expected = format!("TypeError: {expected}");
+        assert_eq!(reported(call, ""), expected, "{call}");
     }
     for (call, expected) in [
         (
@@ -171,10 +168,7 @@ fn mistakes_of_an_index_function_are_reported_with_couchdbs_messages() {
         ),
         ("index('odd', 'a', 'x')", "odd not supported"),
     ] {
-        assert_eq!(
-            reported(call, "nouveau"),
-            format!("TypeError: {expected}"),
-            "{call}"
-        );
+        let expected = format!("TypeError: {expected}");
+        assert_eq!(reported(call, "nouveau"), expected, "{call}");
     }
 }

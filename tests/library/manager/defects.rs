@@ -369,7 +369,7 @@ async fn simulated_prompts_time_out_in_simulated_time() {
         held_back: false,
         tenant_key: None,
     };
-    assert_eq!(client.prompts("[\"never\"]").await, Err(meant to happen));
+    assert_eq!(client.prompts("[\"never\"]").await, Err(expected));
     client.lets_go();
     client.takes(pool.any()).await;
     let error = client.prompts("[\"exit\"]").await.unwrap_err();
