@@ -111,7 +111,7 @@ async fn one_address_cannot_fill_the_login_queue() {
 }
 
 #[actix_rt::test]
-async fn concurrent_logins_with_one_password_share_a_check() {
+async fn concurrent_logins_with_one_password_all_succeed_and_leave_the_queue() {
     let (authority, _config) = authority("right");
     let all = (0..WAITING_OF_ADDRESS_MAX).map(|_| authority.log_in("ann", "right", None));
     let results = futures_util::future::join_all(all).await;

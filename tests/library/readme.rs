@@ -143,7 +143,7 @@ fn the_program_is_described_by_the_same_sentence_everywhere() {
     for (page, before) in [
         ("README.md", "**Settee runs "),
         ("docs/SUMMARY.md", "Settee runs "),
-        ("docs/book.toml", "description = \"Runs "),
+        ("docs/conf.py", "\"description\": \"Runs "),
         ("src/http/dashboard/page.html", "<title>Settee runs "),
     ] {
         let said = format!("{before}{sentence}");

@@ -43,7 +43,7 @@ const ROWS: &[(&str, &str, &str, &str)] = &[
     ("store_away", "a person at the disk or database", "tests/external/postgres/daemon.rs", "an_unresponsive_database_is_a_problem_until_it_answers_again"),
     ("store_refusing", "", HERE, "a_full_disk_is_a_problem_of_store_and_audit_until_there_is_room"),
     ("store_slow", "a person at the disk or database", FINDINGS, "a_store_that_does_not_answer_is_critical_and_a_slow_or_loading_one_a_warning"),
-    ("store_growing", "an hour", FINDINGS, "a_store_that_does_not_answer_is_critical_and_a_slow_or_loading_one_a_warning"),
+    ("store_growing", "an hour", FINDINGS, "a_growing_store_is_a_warning_with_its_sizes"),
     ("still_loading", "nothing to do but wait", FINDINGS, "a_store_that_does_not_answer_is_critical_and_a_slow_or_loading_one_a_warning"),
     ("daemon_gone", "a person at another machine", FINDINGS, "a_daemon_with_an_expired_lease_is_gone_unless_it_left_or_restarted"),
     ("actor_failing", "a mistake of ours", FINDINGS, "an_actor_that_fails_repeatedly_is_a_problem_for_a_minute"),

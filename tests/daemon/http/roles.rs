@@ -185,7 +185,7 @@ fn callers_use_configured_commands_only_in_pools_that_allow_them() {
         .unwrap()
         .iter()
         .find(|pool| pool["name"] == "own");
-    assert_eq!(own.unwrap()["started"].as_u64().unwrap_or_default(), 0);
+    assert_eq!(own.unwrap()["totals"]["started"], 0);
     web.service.stop();
 }
 

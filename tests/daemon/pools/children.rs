@@ -446,21 +446,14 @@ fn a_throttled_pool_keeps_serving_with_its_processes() {
     assert_eq!(client.prompt(&good.proc, json!(["echo", 1])), 1);
     // Further starts fail and throttle the pool, while the process that works is lent.
     let mut other = service.connect();
-    let error = {
-        let mut error = Value::Null;
-        wait_until("failure", || {
-            let reply =
-                other.call(&json!({"call": "get_proc", "pool": "bad-1", "timeout_ms": 100}));
-            if let Some(proc) = reply["ok"]["proc"].as_str() {
-                other.call(&json!({"call": "prompt", "proc": proc, "data": ["reset"]}));
-                other.ok(&json!({"call": "ret_proc", "proc": proc, "status": "fail"}));
-            }
-            error = reply["error"].clone();
-            !client.pool("bad-1")["throttled_ms"].is_null()
-        });
-        error
-    };
-    drop(error);
+    wait_until("failure", || {
+        let reply = other.call(&json!({"call": "get_proc", "pool": "bad-1", "timeout_ms": 100}));
+        if let Some(proc) = reply["ok"]["proc"].as_str() {
+            other.call(&json!({"call": "prompt", "proc": proc, "data": ["reset"]}));
+            other.ok(&json!({"call": "ret_proc", "proc": proc, "status": "fail"}));
+        }
+        !client.pool("bad-1")["throttled_ms"].is_null()
+    });
     assert!(give_back(&mut client, &good, "ok"));
     let again = take(&mut other, "bad-1");
     assert_eq!(again.os_pid, good.os_pid);
