@@ -160,17 +160,20 @@ macro_rules! operations {
 }
 
 impl Route {
-    /// Returns whether it is one of CouchDB's own orders, which ignore the parameters and body members that CouchDB
-    /// ignores. All others refuse unknown ones.
+    /// Returns whether it is one of CouchDB's or Prometheus's own requests, which ignore the parameters and body
+    /// members that those ignore. All others refuse unknown ones.
     #[must_use]
     pub fn ignores_unknown(self) -> bool {
-        const COUCHDBS: [&str; 4] = [
-            "/_node/_local/_config/",
+        const COUCHDBS: [&str; 7] = [
+            "/_active_tasks",
+            "/_node/",
             "/_reload_query_servers",
             "/_replicat",
             "/_session",
+            "/_up",
+            "/metrics",
         ];
-        COUCHDBS.iter().any(|own| self.path().starts_with(own))
+        self.path() == "/" || COUCHDBS.iter().any(|own| self.path().starts_with(own))
     }
 }
 

@@ -35,6 +35,7 @@ mod params;
 mod pools_api;
 mod procs_api;
 mod query;
+mod reads;
 mod replicate;
 mod replicator;
 mod request;

@@ -71,12 +71,13 @@ impl Params {
     }
 
     /// Refuses unknown parameters.
-    pub(super) fn check(&self, known: &[&str]) -> Result<(), Refusal> {
-        let mut names = self.0.iter().map(|(name, _)| name.as_str());
+    pub(super) fn check(&self, known: &[String]) -> Result<(), Refusal> {
+        let mut names = self.0.iter().map(|(name, _)| name);
         let Some(name) = names.find(|name| !known.contains(name)) else {
             return Ok(());
         };
-        let hint = hint(name, known, "there are");
+        let known: Vec<&str> = known.iter().map(String::as_str).collect();
+        let hint = hint(name, &known, "there are");
         let name = shorten(name);
         Err(query_parse_error(format!(
             "there is no parameter '{name}': {hint}"

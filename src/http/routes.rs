@@ -22,6 +22,7 @@ use super::access::User;
 use super::answer::{Answer, Refusal};
 use super::body::{AtMost, UNKNOWN_BYTES_MAX};
 use super::params::Params;
+use super::reads::reads;
 use super::request::{decode, is_lines, require_json, segments};
 use super::{
     config_api as config, dashboard, export_api as export, fleet_api as fleet,
@@ -188,22 +189,14 @@ fn check_names(request: &ServiceRequest) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Refuses unknown parameters of an order, and unknown members of its body. A handler that reads a body checks it.
+/// Refuses unknown parameters, and unknown members of an order's body. A handler that reads a body checks it.
 async fn refuse_unknown(route: Route, request: &mut ServiceRequest) -> Result<(), Error> {
-    if route.method() == Method::GET || route.ignores_unknown() {
+    if route.ignores_unknown() {
         return Ok(());
     }
-    let (parameters, takes_body): (&[&str], _) = match route {
-        Route::PutPool => (&["mode", "dry_run"], true),
-        Route::RemovePool => (&["mode", "dry_run"], false),
-        Route::KillProc => (&["now"], false),
-        Route::AcknowledgeLosses => (&["subject"], false),
-        Route::OrderJobs | Route::SetJobPriority | Route::ImportJobs => (&[], true),
-        _ if route.path().starts_with("/_query/") => (&["db", "report"], true),
-        _ => (&[], false),
-    };
-    Params::of(request.request())?.check(parameters)?;
-    if !takes_body {
+    let reads = reads(route);
+    Params::of(request.request())?.check(&reads.parameters)?;
+    if route.method() != Method::GET && !reads.has_body {
         let AtMost(body) = request.extract::<AtMost<UNKNOWN_BYTES_MAX>>().await?;
         let text = body.text()?;
         if !text.is_empty() {

@@ -125,6 +125,10 @@ const BOUND: &[(isize, &str)] = &[
         340,
         "cells of commands have a control group under the packaged unit, and the built-in JavaScript starts under Linux 6.1",
     ),
+    (
+        215,
+        "an unknown parameter of GET is refused: a misspelt filter listed everything",
+    ),
 ];
 
 /// How far below the bound the product may be before the bound has to follow.

@@ -273,7 +273,7 @@ fn a_store_that_does_not_answer_is_critical_and_a_slow_or_loading_one_a_warning(
 fn a_growing_store_is_a_warning_with_its_sizes() {
     let found = of_growth(90 << 20, 10 << 20);
     let growing = (Kind::StoreGrowing, WARNING, "store", 1);
-    assert_eq!(kinds(&[found.clone()]), [growing]);
+    assert_eq!(kinds(std::slice::from_ref(&found)), [growing]);
     assert!(found.cause.contains("from 10 to 90 MiB"), "{found:?}");
 }
 

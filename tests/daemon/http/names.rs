@@ -127,7 +127,11 @@ fn ask(web: &Web, method: &str, path: &str, body: &str) -> String {
     let _ = stream
         .write_all(head.as_bytes())
         .and_then(|()| stream.write_all(body.as_bytes()));
-    let mut said = Vec::new();
+    let mut said = vec![0; 64 << 10];
+    let begin = stream.read(&mut said).unwrap_or(0);
+    said.truncate(begin);
+    // It is answered: the service need not wait for the rest of a refused body.
+    let _ = stream.shutdown(Shutdown::Write);
     let _ = stream.read_to_end(&mut said);
     let _ = stream.shutdown(Shutdown::Both);
     String::from_utf8_lossy(&said).into_owned()
