@@ -145,7 +145,7 @@ class Forked(unittest.TestCase):
         def refused(act):
             with self.assertRaises(settee.BadRequest) as caught:
                 act()
-            
+            return caught.exception.reason
 
         with settee.Client(UNIX) as client, client.lease("javascript") as proc:
             reason = self.in_child(lambda: refused(proc.reset))
