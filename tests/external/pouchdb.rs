@@ -137,6 +137,32 @@ async fn filters_choose_at_the_source() {
 }
 
 #[actix_rt::test]
+async fn a_selector_that_the_source_does_not_support_can_be_matched_here() {
+    let selected = async |more: &[&str]| {
+        let (pouch, a, b) = two().await;
+        let docs = (0..4).map(|n| json!({"_id": n.to_string(), "n": n}));
+        pouch.write("a", docs.collect()).await;
+        let folder = tempfile::tempdir().unwrap();
+        let mut command = tokio::process::Command::new(SETTEE);
+        command.args(["replicate", &a, &b, "--selector", r#"{"n": {"$gt": 1}}"#]);
+        command
+            .args(more)
+            .env("SETTEE__STORE__PATH", folder.path().join("settee.redb"));
+        let output = command.kill_on_drop(true).output().await.unwrap();
+        let error = String::from_utf8(output.stderr).unwrap();
+        let copied = match output.status.success() {
+            true => pouch.count("b").await,
+            false => 0,
+        };
+        (copied, error)
+    };
+    let (copied, error) = selected(&[]).await;
+    assert_eq!(copied, 0);
+    assert!(error.contains("--filter-at settee"), "{error}");
+    assert_eq!(selected(&["--filter-at", "settee"]).await.0, 2);
+}
+
+#[actix_rt::test]
 async fn ten_thousand_documents_there_and_back() {
     let (pouch, a, b) = two().await;
     let other = Pouch::start();
