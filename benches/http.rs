@@ -123,10 +123,10 @@ async fn client(address: SocketAddr, request: &[u8], count: usize) -> Vec<Durati
                 assert!(line.starts_with("HTTP/1.1 200 "), "{line}");
                 is_first = false;
             }
-            if let Some((name, value)) = line.split_once(": ") {
-                if name.eq_ignore_ascii_case("content-length") {
-                    length = value.trim().parse().expect("a length");
-                }
+            if let Some((name, value)) = line.split_once(": ")
+                && name.eq_ignore_ascii_case("content-length")
+            {
+                length = value.trim().parse().expect("a length");
             }
             if line == "\r\n" {
                 break;

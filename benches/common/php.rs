@@ -107,10 +107,9 @@ impl Drop for Php {
 /// Sends SIGTERM to a program that stops its children by itself, and waits for it.
 pub fn terminate(child: &mut Child) {
     let pid = rustix::process::Pid::from_child(child);
-    drop(rustix::process::kill_process(
-        pid,
-        rustix::process::Signal::TERM,
-    ));
+    let term = rustix::process::Signal::TERM;
+    // It may have ended by itself.
+    let _ = rustix::process::kill_process(pid, term);
     drop(child.wait());
 }
 
