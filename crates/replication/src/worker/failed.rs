@@ -11,7 +11,7 @@ pub(super) enum DocFailed {
     /// Worth a retry.
     #[error("{0}")]
     Retry(String),
-    /// No answer; worth a retry.
+    /// A failed request; worth a retry.
     #[error("{0}")]
     Request(RequestFailed),
     /// Worth a retry; if it persists, it ends the job.
