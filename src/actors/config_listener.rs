@@ -164,7 +164,7 @@ impl ConfigListener {
     fn finish(&self, loaded: Loading) -> Result<Applied, ReloadError> {
         let result = loaded.and_then(|candidate| {
             for notice in &candidate.compared.notices {
-                warn!(self.log, "read without effect"; "line" => notice.to_string());
+                warn!(self.log, "a setting has no effect"; "line" => notice.to_string());
             }
             self.apply(candidate)
         });

@@ -97,7 +97,7 @@ pub(super) fn run(args: &Args, mut builder: DaemonBuilder) -> Result<(), CliErro
     let log = logs.log.logger.clone();
     let files = logs.reopeners();
     for notice in &notices {
-        warn!(log, "read without effect"; "line" => notice.to_string());
+        warn!(log, "a setting has no effect"; "line" => notice.to_string());
     }
     raise_open_files(&log);
     libraries::take_over(log.new(o!("component" => "http")));
@@ -327,8 +327,8 @@ async fn reopen(file: Reopener, log: &Logger) {
         Err(_) => Err(io::ErrorKind::TimedOut.into()),
     };
     if let Err(error) = opened {
-        error!(log, "a file of the log was not opened again"; "file" => %path.display(), "error" => %error,
-            "effect" => "records go on to the file that is open", "remedy" => "correct its path or permissions, and send HUP");
+        error!(log, "a log file was not reopened"; "file" => %path.display(), "error" => %error,
+            "effect" => "records still go to the old file", "remedy" => "correct its path or permissions, and send HUP");
     }
 }
 
@@ -336,7 +336,7 @@ fn outcome(reason: &ExitReason) -> Result<(), CliError> {
     match reason {
         ExitReason::Normal | ExitReason::Shutdown => Ok(()),
         reason => Err(match watches::require(WATCHES_MIN) {
-            // A lack of watches explains the failure, even though ended parts have freed theirs.
+            // Watches that are lacking even after ended parts freed theirs explain the failure.
             Err(error) => CliError::no_room("the service gave up", &error),
             Ok(()) => CliError::new(
                 Exit::Internal,

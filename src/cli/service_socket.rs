@@ -67,8 +67,8 @@ pub fn block_on<T>(work: impl Future<Output = Result<T, CliError>>) -> Result<T,
     runtime.block_on(work)
 }
 
-/// Converts an error from the service at this socket to a more specific one of the subcommand than
-/// [`service_error`]'s, if any.
+/// Returns a subcommand's own version of an error from the service at this socket; `None`: [`service_error`]'s
+/// applies.
 type Explain = fn(&Path, &ServiceError) -> Option<CliError>;
 
 /// The running service, for management.
@@ -93,8 +93,8 @@ impl Service {
     /// Gets the value at a path, within [`ANSWER_TIMEOUT`].
     ///
     /// # Errors
-    /// No service answers, or not this user; the subcommand's own version of the service's error, if any; otherwise
-    /// see [`service_error`].
+    /// No service answers, or it refuses this user; the subcommand's own version of the service's error, if any;
+    /// otherwise see [`service_error`].
     pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, CliError> {
         self.answer(self.operator.get(path)).await
     }
@@ -260,7 +260,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
         let found = || first_there(at("own"), &at("machine"));
-        assert_eq!(found(), at("own"), "where neither is, it would be");
+        assert_eq!(found(), at("own"), "the default if neither exists");
         fs::write(at("machine"), "").unwrap();
         assert_eq!(found(), at("machine"));
         fs::write(at("own"), "").unwrap();

@@ -1,8 +1,8 @@
 //! The configuration over HTTP: read, set, unset, reload.
 //!
 //! SUMMARY   Values are strings, as in CouchDB. A value that is set overrides files, environment and options until
-//!           the service ends, even after a reload.
-//! PROMISES  A value obeys the same rules as one in a file, together with all others. Keys that
+//!           the service ends (in a fleet: until it is deleted), even after a reload.
+//! PROMISES  A value is validated like one in a file, together with all others. Keys that
 //!           [`keys::refused_over_http`] names cannot be set here (CVE-2017-12636). Passwords are not shown.
 //! SOURCE    chttpd_node: handle_node_req/1 for `_config`.
 //! DIFFERS   CouchDB writes the value into its last file, and accepts any key.

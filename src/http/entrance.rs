@@ -188,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn without_a_login_only_the_welcome_and_the_login_are_visible() {
+    fn without_a_login_only_public_paths_are_visible() {
         let paths = Route::VARIANTS.iter().map(|route| route.path());
         let mut public: Vec<_> = paths.filter(|path| is_public(path)).collect();
         public.dedup();

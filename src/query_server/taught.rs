@@ -3,8 +3,8 @@
 //! SUMMARY   [`Taught`] keeps the lines that a process accepted and returns them in an order that leads to the same
 //!           state: the last `reset`, libraries and functions since then, design documents.
 //! PROMISES  Only accepted lines are kept. [`Taught::is_portable`] is false if the process's state may differ from
-//!           the result of the lines: within a list, after an unknown command, and beyond [`TAUGHT_BYTES_MAX`] or
-//!           [`TAUGHT_LINES_MAX`].
+//!           the result of the lines: within a list, after an unknown command or a refused `reset`, which is kept,
+//!           and beyond [`TAUGHT_BYTES_MAX`] or [`TAUGHT_LINES_MAX`].
 //! SOURCE    CouchDB's query servers: `reset` clears libraries and functions, and keeps design documents.
 //! LIMITS    Global variables set by functions are not carried over; query servers do not promise to keep them.
 
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn too_many_lessons_to_keep_are_reported() {
+    fn too_many_lessons_to_keep_are_not_portable() {
         let mut taught = Taught::new(60);
         tell(&mut taught, r#"["reset"]"#, "true");
         tell(
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_for_a_line_is_that_of_the_reset() {
+    fn the_timeout_of_a_line_is_read_from_the_reset() {
         let timeout = |line: &str| timeout_of(line.as_bytes());
         let told = r#"["reset",{"reduce_limit":true,"timeout":5000}]"#;
         assert_eq!(timeout(told), Some(Duration::from_secs(5)));

@@ -83,7 +83,7 @@ impl Case {
                 Err(Absent::Wrong(what)) => return Err(wrong(what.into())),
             };
             let step = step.as_object().and_then(Step::of);
-            played.push(step.ok_or_else(|| wrong(format!("step {} is none", index + 1)))?);
+            played.push(step.ok_or_else(|| wrong(format!("step {} is invalid", index + 1)))?);
         }
         let member = |name| text(&value, name).ok_or_else(|| wrong(format!("it has no {name}")));
         Ok(Some(Self {
@@ -234,8 +234,8 @@ mod tests {
     fn a_mistake_in_a_case_is_reported_with_its_name() {
         for (steps, what) in [
             (json!(null), "it has no steps"),
-            (json!([{"out": 1}, {"inn": 1}]), "step 2 is none"),
-            (json!([{"in_raw": 5}]), "step 1 is none"),
+            (json!([{"out": 1}, {"inn": 1}]), "step 2 is invalid"),
+            (json!([{"in_raw": 5}]), "step 1 is invalid"),
             (
                 json!([{"in": {"$repeat": "x", "times": 1e3}}]),
                 "$repeat takes a text and times",

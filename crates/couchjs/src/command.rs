@@ -66,7 +66,7 @@ impl<'a> Command<'a> {
 /// Maximum length of JSON text parsed to a tree of values, in bytes: the tree takes many times as much.
 pub(super) const TREE_BYTES_MAX: usize = 64 << 10;
 
-/// The result of String() for a JSON value; a string too long for a name is only cut.
+/// The result of String() for a JSON value; a long value other than a string is only cut.
 pub(super) fn as_text(json: &str) -> String {
     if let Some(text) = unquote(json) {
         return text.into_owned();
@@ -99,7 +99,7 @@ pub(super) fn value_as_text(value: &Value) -> String {
 }
 
 /// The JSON text of the only argument of a `map_doc` line as the parent writes it. It is not validated: the engine
-/// parses it, and parsing it twice would cost a tenth of a document.
+/// parses it, and parsing it twice would add a tenth to its time.
 pub(super) fn only_document(line: &str) -> Option<&str> {
     line.strip_prefix("[\"map_doc\",")?
         .trim_end()

@@ -233,8 +233,8 @@ fn waiting(id: &str, row: &Row) -> (DocState, Value) {
 /// Why a document of a fleet is [`DocState::Initializing`].
 pub const UNCLAIMED: &str = "no daemon of the fleet has claimed it (drained daemons claim nothing)";
 
-/// Returns a document with its own state, or an unread one, as in `_scheduler/docs`, and its state. `unread` is the
-/// reason why it is unread.
+/// Returns a document as in `_scheduler/docs`, and its state, from its own members alone. `unread` is why it has not
+/// been read, if it records no state.
 pub fn settled(document: &Document, unread: Option<&str>) -> (DocState, Box<RawValue>) {
     let body = members(document);
     let time = body.get(TIME).unwrap_or_default();

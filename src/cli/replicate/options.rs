@@ -170,7 +170,7 @@ fn ids(text: &str) -> Result<Vec<String>, CliError> {
         return Ok(text.split(',').map(str::to_owned).collect());
     }
     serde_json::from_str(text).map_err(|error| {
-        let message = format!("--doc-ids is not a JSON array of texts: {error}");
+        let message = format!("--doc-ids is not a JSON array of strings: {error}");
         usage(message, "write '[\"a\",\"b\"]', or a,b")
     })
 }
@@ -281,7 +281,7 @@ mod tests {
             assert!(
                 error
                     .to_string()
-                    .contains("--doc-ids is not a JSON array of texts"),
+                    .contains("--doc-ids is not a JSON array of strings"),
                 "{error}"
             );
         }

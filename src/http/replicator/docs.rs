@@ -1,7 +1,7 @@
 //! Documents of the replicator database: read, written, deleted, individually and in bulk.
 //!
 //! SOURCE    chttpd_db: db_doc_req/3, db_req/2 for `_bulk_docs`.
-//! LIMITS    Attachments are refused by name.
+//! LIMITS    Attachments are refused.
 
 use actix_web::http::{StatusCode, header};
 use actix_web::{HttpRequest, HttpResponse};
@@ -95,7 +95,7 @@ pub(super) async fn delete(call: &Call, id: &str) -> Answer {
     Ok(with_etag(answer::ok(&success(&written)), &etag))
 }
 
-/// Writes a document and answers 201, or 202 with `batch=ok`, which also waits for the write.
+/// Writes a document and answers 201, 200 for a deletion, or 202 with `batch=ok`, which also waits for the write.
 pub(super) async fn write(call: &Call, id: &str, incoming: Incoming) -> Answer {
     let deleted = incoming.deleted;
     let written = written(call, id, incoming).await?;

@@ -168,8 +168,8 @@ fn a_sum_that_does_not_shrink_is_an_error() {
     };
     let result = parsed(&reduce("_sum", &values, &context).unwrap());
     assert_eq!(result["error"], "builtin_reduce_error");
-    // A member: its pair 2, name 5 + 17, value 2; an object: its tuple 2, list 5 and 1; a row: two
-    // pairs of 6 each, key and id 6 each.
+    // Bytes of external terms. A member: its pair 2, name 5 + 17, value 2; an object: its tuple 2, list 5 and 1;
+    // a row: two pairs of 6 each, key and id 6 each.
     let (member, object, row) = (26, 8, 24);
     let input = 1 + 5 + 40 * (row + object + member) + 1;
     let output = 1 + object + 40 * member;

@@ -97,7 +97,7 @@ fn a_log_that_cannot_be_reopened_stays_in_use_and_reports_the_failure() {
     let records = lines(&log);
     let failures = records
         .iter()
-        .filter(|line| line["msg"] == "a file of the log was not opened again");
+        .filter(|line| line["msg"] == "a log file was not reopened");
     let files: Vec<_> = failures
         .map(|line| line["file"].as_str().unwrap())
         .collect();

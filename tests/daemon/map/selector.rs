@@ -27,7 +27,7 @@ fn the_documented_example_prints_paid_orders_in_input_order() {
 }
 
 #[test]
-fn without_map_matching_documents_are_printed_byte_for_byte() {
+fn matching_documents_are_printed_byte_for_byte_without_map() {
     let work = Work::new();
     let selector = work.file("s.json", r#"{"v": {"$gte": 2}}"#);
     let input = b" {\"_id\":\"a\",\"v\": 2.50}\r\n\n{\"v\":1,\"_id\":\"b\"}\n{\"_id\":\"c\" ,\"v\":\"\\u0041\"}";

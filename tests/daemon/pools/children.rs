@@ -492,7 +492,7 @@ fn wait_for_problems(service: &Service, expected: &[(&str, &str)]) {
 }
 
 #[test]
-fn a_fixed_command_is_retried_after_a_reload_or_the_problems_remedy_without_a_request() {
+fn a_reload_or_the_problems_remedy_retries_a_fixed_command_without_a_request() {
     let directory = directory();
     let command = directory.path().join("server");
     let good = "#!/bin/sh\nwhile read -r line; do echo true; done\n";

@@ -1,4 +1,4 @@
-//! System calls by number, each with harmless arguments that, without a cell, give no error or another one than
+//! System calls by number, each with harmless arguments that, without a cell, give no error or one other than
 //! "not permitted".
 
 use super::attempt::{Group, attempts};

@@ -1,7 +1,6 @@
 //! Servers that this daemon cannot reach, as reported by its renewals.
 //!
-//! SUMMARY   Each renewal reports recently unreachable servers, and those reachable again until a renewal is
-//!           answered.
+//! SUMMARY   Each renewal reports recently unreachable servers, and recovered ones until such a report is answered.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

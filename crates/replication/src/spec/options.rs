@@ -298,7 +298,7 @@ fn doc_ids(body: &Map<String, Value>) -> Result<Option<Vec<String>>, SpecError> 
     };
     let Some(mut ids) = ids.iter().map(decoded).collect::<Option<Vec<_>>>() else {
         return Err(SpecError::bad(
-            "parameter `doc_ids` must be an array of texts",
+            "parameter `doc_ids` must be an array of strings",
         ));
     };
     ids.sort_unstable();

@@ -11,7 +11,7 @@ pub(super) enum DocFailed {
     /// Worth a retry.
     #[error("{0}")]
     Retry(String),
-    /// No answer; worth a retry.
+    /// A failed request; worth a retry.
     #[error("{0}")]
     Request(RequestFailed),
     /// Worth a retry; if it persists, it ends the job.
@@ -23,14 +23,14 @@ pub(super) enum DocFailed {
     /// One of the requested revisions is too long to read, but it is unknown which.
     #[error("one of the revisions is too long")]
     AskSingly,
-    /// An attachment whose name no URL can have.
+    /// An attachment that no URL can name.
     #[error("no URL can name an attachment")]
     Unnameable,
     /// The request line is too long for the source.
     #[error("the source takes no request of this length")]
     UriTooLong,
     /// The target lacks an attachment that it is supposed to have.
-    #[error("the target misses an attachment")]
+    #[error("the target lacks an attachment")]
     MissingStub,
     /// The target rejects the document. If it does so again, but accepts others, the document is refused; otherwise
     /// this ends the job.

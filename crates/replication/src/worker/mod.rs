@@ -63,7 +63,7 @@ pub struct Worker {
     pub run_counters: Rc<RunCounters>,
     /// Notified of refused documents.
     pub refused: RefusalListener,
-    /// Success rates of `_revs_diff` and `_bulk_get`.
+    /// Wasted fractions of `_revs_diff` and `_bulk_get`.
     pub averages: RefCell<Averages>,
     pub log: Logger,
 }

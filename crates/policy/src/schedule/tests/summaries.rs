@@ -172,7 +172,7 @@ fn a_backoff_reports_its_number_of_crashes() {
 }
 
 #[test]
-fn a_crashing_job_is_listed_since_its_first_consecutive_crash_and_a_paused_one_apart() {
+fn a_crashing_job_is_listed_since_its_first_consecutive_crash_and_a_paused_job_as_paused() {
     let mut world = World::new(RuleSet::Current, []);
     world.configure(|settings| settings.max_history = 3);
     world.now = at(1000);

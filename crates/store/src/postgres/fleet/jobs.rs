@@ -1,6 +1,6 @@
 //! The rows of documents' jobs.
 //!
-//! PROMISES  An owner writes into a row only while it is the owner, and the document requests a replication.
+//! PROMISES  A daemon writes into a row only while it owns it and the document requests a replication.
 
 use std::collections::{BTreeMap, HashMap};
 

@@ -110,7 +110,7 @@ pub async fn documents_of_a_server_that_one_daemon_does_not_reach_go_to_the_othe
     assert_eq!(avoided(&report(fleet, first, true, false).await), []);
 }
 
-/// Documents of a server that no daemon reaches stay with their owners, even while one daemon finds it back before
+/// Documents of a server that no daemon reaches stay with their owners, even while one daemon reaches it again before
 /// another.
 pub async fn documents_of_a_server_that_no_daemon_reaches_stay_with_their_owners(
     place: &TestPlace,
