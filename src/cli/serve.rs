@@ -97,7 +97,7 @@ pub(super) fn run(args: &Args, mut builder: DaemonBuilder) -> Result<(), CliErro
     let log = logs.log.logger.clone();
     let files = logs.reopeners();
     for notice in &notices {
-        warn!(log, "read without effect"; "line" => notice.to_string());
+        warn!(log, "configuration entry has no effect"; "line" => notice.to_string());
     }
     raise_open_files(&log);
     libraries::take_over(log.new(o!("component" => "http")));

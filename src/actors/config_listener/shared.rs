@@ -94,7 +94,7 @@ async fn refreshed(
             "in the database, not for HTTP: {}",
             without_effect.join(", ")
         );
-        warn!(log, "read without effect"; "line" => line);
+        warn!(log, "configuration entry has no effect"; "line" => line);
     }
     let candidate = read(Rc::clone(&active), Some(sources.clone())).await?;
     Ok(Some((sources, candidate)))
