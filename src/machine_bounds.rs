@@ -74,7 +74,7 @@ fn descriptors() -> usize {
     usize::try_from(limit).unwrap_or(usize::MAX)
 }
 
-/// Returns the maximum of connections of replications, besides the feeds of `replications`.
+/// Returns the limits of replication connections if at most this many replications run.
 pub(crate) fn replication_connections(replications: usize) -> ConnectionsMax {
     ConnectionsMax {
         feeds: replications,

@@ -371,7 +371,7 @@ impl Handler<SetValue> for ConfigListener {
         let candidate = self.candidate(msg);
         let active = Rc::clone(&self.active);
         let setting = async move {
-            // Not applied yet: the next message waits for that.
+            // The next message waits until the value is applied.
             let sources = candidate?;
             let candidate = read(Rc::clone(&active), Some(sources.clone())).await?;
             let shared = active.shared.as_ref();

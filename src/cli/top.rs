@@ -1,6 +1,6 @@
 //! `settee top`: the functions with the highest recent cost, or the cost of databases.
 //!
-//! SUMMARY   Queries the service and prints a table, or the value; with `--watch` repeatedly until interrupted.
+//! SUMMARY   Queries the service and prints a table, or JSON; with `--watch` repeatedly until interrupted.
 
 mod by_db;
 
@@ -25,12 +25,12 @@ use crate::messages::tenant_costs::{TenantCostsPage, TenantSort};
 RUN is the total time of calls once they had a process, P50 and P99 its median and 99th percentile;
 WAIT is the time before, CPU the processor time.
 
---by-db covers all calls of each database since counting began; --since subtracts a saved value.
+--by-db covers all calls of each database since counting began; --since subtracts a saved output.
 
 Exit codes:
   0   the table was printed; with --watch also when its output is closed
   64  the command line is wrong
-  65  the file of --since is not a saved value
+  65  the file of --since is not a saved output
   69  no service answers
   74  writing standard output failed
   77  the socket belongs to another user
@@ -38,20 +38,20 @@ Exit codes:
 Example:
   settee top --by errors --period hour
 
-What each database cost in January, every other month by the same two commands:
+The cost of each database in January, by one command at its start and one at its end:
   settee top --by-db --json >january-begins.json
   settee top --by-db --since january-begins.json")]
 pub struct Args {
     /// Sort key.
     #[arg(long = "by", value_name = "WHAT", default_value = "run", value_parser = PossibleValuesParser::new(SortBy::VARIANTS))]
     sort: String,
-    /// Period covered: at least half of it.
+    /// Period; at least its latest half is covered.
     #[arg(long, default_value = "minute", value_parser = PossibleValuesParser::new(Period::VARIANTS))]
     period: String,
     /// Maximum number of functions, or databases.
     #[arg(long, default_value_t = 20)]
     limit: usize,
-    /// Show the cost of each database; with --json of all.
+    /// Show the cost of each database; --json ignores --limit.
     #[arg(long, conflicts_with = "period")]
     by_db: bool,
     /// With --by-db: costs added since this file, printed by --by-db --json.

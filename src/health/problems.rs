@@ -52,8 +52,8 @@ impl Problems {
         });
     }
 
-    /// Returns the problems with the time at which each was first found, worst first: critical ones, then those that
-    /// concern most, then those that have lasted longest.
+    /// Returns the problems with the time at which each was first found, worst first: critical ones, then those with
+    /// the highest count, then the oldest.
     pub fn list(&self) -> Vec<(Problem, Timestamp)> {
         let lasted = |((kind, _), seen): &(&(Kind, String), &Seen)| {
             seen.last.since(seen.first) >= kind.delay()
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trouble_is_told_after_the_delay_of_its_kind_with_the_time_of_its_beginning() {
+    fn a_trouble_is_reported_after_the_delay_of_its_kind_with_the_time_it_began() {
         let mut problems = Problems::default();
         let delay = Kind::PoolCrowded.delay().as_secs();
         for second in 0..=delay {
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn the_worst_come_first_of_these_what_concerns_most_and_of_these_the_oldest() {
+    fn problems_are_ordered_by_severity_then_count_then_age() {
         let mut problems = Problems::default();
         let warning = finding(Kind::CellIncomplete, WARNING, "old");
         problems.look(at(1), vec![warning.clone()]);
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_problem_has_the_count_and_the_words_of_the_last_look() {
+    fn a_problem_has_the_count_and_the_severity_of_the_latest_check() {
         let mut problems = Problems::default();
         let mut jobs = finding(Kind::ReplicationsFailing, WARNING, "database missing");
         problems.look(at(1), vec![jobs.clone()]);

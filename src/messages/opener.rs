@@ -11,7 +11,7 @@ use policy::pool::ProcId;
 pub struct Exit {
     /// The process to open.
     pub proc: ProcId,
-    /// The running process; or why it could not be started, in which case all of it has ended.
+    /// The running process; or why the start failed, after everything it started has ended.
     pub reason: Result<ProcessRef, StartError>,
 }
 

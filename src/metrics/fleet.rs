@@ -43,7 +43,7 @@ metrics! {
         /// Replication documents without an owner with a valid lease, as this daemon last read
         gauge("settee.fleet_documents_unowned", "settee_fleet_documents_unowned")
             => unowned: Gauge;
-        /// How long there has been such a document; 0: none
+        /// How long there have been unowned documents; 0: none
         gauge("settee.fleet_unowned", "settee_fleet_unowned_seconds").unit("s")
             => unowned_since: TimeSince;
     }
@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_time_without_owners_begins_with_the_first_such_document_and_ends_with_the_last() {
+    fn the_unowned_time_begins_with_the_first_unowned_document_and_ends_with_the_last() {
         let metrics = FleetMetrics::default();
         let unowned = || (metrics.unowned.get(), metrics.unowned_since.0.at.get());
         assert_eq!(unowned(), (0, 0));
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_of_a_lease_is_what_was_noted_less_the_time_since_then() {
+    fn the_time_left_of_a_lease_counts_down_from_the_value_set() {
         let metrics = FleetMetrics::default();
         assert_eq!(metrics.lease_end.get(), Duration::ZERO);
         metrics.set_lease_left(Duration::from_secs(3600));

@@ -19,7 +19,7 @@ impl<T> Default for DeadlineTimer<T> {
 }
 
 impl<T: Copy + Ord> DeadlineTimer<T> {
-    /// Makes the actor `look` after `wait`, at `deadline`, unless it will by then. `look` begins with
+    /// Runs `look` after `wait`, at `deadline`, unless the timer is already set for an earlier time. `look` begins with
     /// [`fired`](Self::fired).
     pub fn look_by<A>(
         &mut self,

@@ -60,7 +60,7 @@ impl KnownDdocs {
 
     /// Keeps a design document sent as the text `sent`. Returns the earlier document if its text was the same.
     pub(crate) fn keep(&self, db: &Arc<str>, ddoc: Ddoc, sent: &str) -> Arc<Ddoc> {
-        // If members are not taught, different texts are taught as the same one.
+        // Texts that differ only in members that are not taught share a key.
         let is_whole = ddoc.key.text.as_str().len() == sent.len();
         let text = is_whole.then(|| (Arc::clone(db), ddoc.key.clone()));
         if let Some(known) = text.as_ref().and_then(|text| self.kept().sent_again(text)) {
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn each_text_that_was_sent_has_its_digest_though_the_same_is_taught() {
+    fn texts_taught_alike_are_each_found_by_their_own_digest() {
         let known = KnownDdocs::default();
         let plain = r#"{"_id":"_design/a","x":1}"#;
         let detailed = r#"{"_id":"_design/a","_local_seq":7,"x":1}"#;

@@ -1,8 +1,8 @@
 //! The state of each replicator document, as a pure table.
 //!
 //! SUMMARY   [`DocTable`] has an entry for each document: its class in the store, the requested replication and its
-//!           progress ([`Row`]), the lease that owns it, its job's state, and the reports of other daemons. Each
-//!           source reports to the table; lists, counts and ownership are read from it.
+//!           progress ([`Row`]), the lease that owns it, its job's state, and the reports of other daemons. The
+//!           store, ReplicatorDocuments and the scheduler report to it; lists, counts and ownership are read from it.
 //! PROMISES  A page costs only what it shows, however many documents it skips. Lists are [`Loading`] until the
 //!           progress of every replication document that existed when the store was opened is known.
 //! CALLED    Under the lock of [`DocStates`](super::DocStates).
@@ -141,7 +141,7 @@ pub(crate) struct DocTable {
 impl DocTable {
     /// Handles an event of a document, and returns the actions.
     pub fn handle(&mut self, doc: &str, event: Event, now: WallTime) -> Vec<RowAction> {
-        debug_assert_eq!(event.doc(), doc, "an event is of its document");
+        debug_assert_eq!(event.doc(), doc, "the event belongs to this document");
         let (mut attempts, rows) = (self.attempts, self.rows);
         let actions = self.change_own(doc, |known| {
             let mut turn = RowTurn {

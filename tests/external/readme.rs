@@ -61,7 +61,7 @@ fn run(lines: &str, service: &Service, address: SocketAddr) {
     );
 }
 
-/// Returns whether a block needs no missing user and does not change the machine.
+/// Returns whether a block neither runs as the user `ann` nor adds a group.
 fn can_run(block: &str) -> bool {
     let missing = ["-u ann", "groupadd"];
     !missing.iter().any(|part| block.contains(part))

@@ -280,7 +280,7 @@ async fn no_write_is_missed_when_connections_are_lost() {
         if random.below(4) == 0 {
             tokio::time::sleep(Duration::from_millis(random.below(60) as u64)).await;
         }
-        // The scheduler restarts those that crashed.
+        // Restarts crashed jobs, as the scheduler would.
         for (job, body) in &mut jobs {
             if let Some(address) = &job.address
                 && !address.connected()

@@ -127,7 +127,6 @@ impl Job {
     pub async fn outcome(mut self) -> Outcome {
         let waiting = async {
             loop {
-                // Idle jobs report nothing for long.
                 if let Some(end) = self.next().await {
                     return end;
                 }

@@ -3,8 +3,8 @@
 //! SUMMARY   One at a time: on a timer, at the end, and when the job is stopped. A checkpoint in progress holds both
 //!           logs. An idle job checks that both databases still exist.
 //! PROMISES  Work done after a checkpoint began does not count as recorded. Without progress nothing is sent. A
-//!           failure ends the job, unless it is being stopped. Requests end with the lease, and with their own
-//!           timeout: while the lease is renewed, a checkpoint takes as long as the servers need.
+//!           failure ends the job, unless it is being stopped. A checkpoint ends with the lease at the latest; its
+//!           requests have timeouts, the checkpoint as a whole has none.
 //! SOURCE    `couch_replicator_scheduler_job:do_checkpoint`, `do_last_checkpoint`.
 
 use std::rc::Rc;
@@ -136,7 +136,7 @@ impl ReplicationJob {
         }
         checkpoints.idle = 0;
         let Some((mut source, mut target)) = checkpoints.sides.take() else {
-            // When the current one is done, it continues from there.
+            // The job continues when the checkpoint or check in progress is done.
             return;
         };
         let through = checkpoints.progress.through().clone();
@@ -192,7 +192,7 @@ impl ReplicationJob {
         self.counters().count(Counter::CheckpointsFailure);
         match self.running().map(|running| running.then) {
             Some(Then::Stop) => {
-                warn!(self.start.run.log, "no checkpoint was left"; "error" => %Crash::LeaseLost);
+                warn!(self.start.run.log, "no final checkpoint was written"; "error" => %Crash::LeaseLost);
                 self.end(JobEnd::Stopped, ctx);
             }
             _ => self.crash(Crash::LeaseLost, ctx),
@@ -218,7 +218,7 @@ impl ReplicationJob {
                 }
             }
             Err(error) if then == Then::Stop => {
-                warn!(self.start.run.log, "no checkpoint was left"; "error" => %error);
+                warn!(self.start.run.log, "no final checkpoint was written"; "error" => %error);
                 self.end(JobEnd::Stopped, ctx);
             }
             Err(error) => self.crash(Crash::CheckpointCommitFailure(error), ctx),

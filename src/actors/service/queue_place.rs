@@ -19,7 +19,7 @@ use crate::otp::pid::{ExitReason, PidGuard};
 use crate::otp::registered_name::RegisteredName;
 use policy::pool::ReturnStatus;
 
-/// Its lifetime: until the connection leaves the system's queue.
+/// The request's timeout: none, a place waits for its turn.
 const PATIENCE: Duration = Duration::MAX;
 
 /// A process, or why there is none. Dropping it returns the process.
@@ -53,7 +53,7 @@ impl Answer {
     /// Waits for the answer. Cancel-safe.
     async fn arrive(&mut self) {
         if self.early.is_none() {
-            // A task that is lost ends with the service.
+            // The sender is dropped only at shutdown.
             self.early = (&mut self.later).await.ok();
         }
     }
@@ -74,7 +74,7 @@ impl QueuePlace {
         pid_guard.ending(ExitReason::Normal);
         let caller = Caller::in_the_name_of(pid_guard.pid(), manager);
         let (sender, later) = oneshot::channel();
-        // Ends with the manager's answer, which dropping the place causes.
+        // Ends when the manager answers; dropping the place makes it answer.
         actix_rt::spawn(wait_in_line((caller, want), claim, sender));
         let answer = Answer { early: None, later };
         Self { pid_guard, answer }
@@ -116,6 +116,6 @@ async fn wait_in_line(
         }
     };
     drop(claim);
-    // Without a receiver it returns the process.
+    // Without a receiver, the dropped grant returns the process.
     drop(to.send(Grant(Some(result))));
 }

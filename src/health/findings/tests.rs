@@ -319,7 +319,7 @@ fn increases_are_reported_for_a_minute() {
     // The reads are fast, like those of a cache.
     counted.requests = [("read", (200, 900)), ("write", (9, 2407))].into();
     let found = look(4, &totals, &counted);
-    // Calls abandoned before a long wait count, too.
+    // Calls that time out before `LONG_WAIT_MS` count, too.
     let crowded = warning(Kind::PoolCrowded, "js", UNSERVED_MAX);
     let dying = warning(Kind::PoolDying, "js", DEATHS_MAX);
     let slow = warning(Kind::StoreSlow, "store", 1);

@@ -183,13 +183,10 @@ mod tests {
     }
 
     #[test]
-    fn only_owned_documents_are_acted_upon_and_no_version_after_a_later_one() {
+    fn only_newer_versions_of_owned_documents_are_acted_upon() {
         let mut docs = owned_doc();
         assert!(!docs.see("other", 9));
-        assert!(
-            docs.see("d", 5),
-            "an update that came before the claim was read"
-        );
+        assert!(docs.see("d", 5), "the first version read after the claim");
         assert!(!docs.see("d", 5) && !docs.see("d", 4));
         assert!(docs.see("d", 6));
         docs.forget_jobs();
@@ -214,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_holds_until_its_claim_is_over_in_whatever_way() {
+    fn a_lease_holds_until_its_claim_ends_in_any_way() {
         let ends: [fn(&mut DocTable); 5] = [
             |docs| {
                 docs.lost("d", Request(1));
@@ -249,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn news_of_an_earlier_claim_mean_nothing_to_a_later_one() {
+    fn reports_of_an_earlier_claim_do_not_affect_a_later_one() {
         let mut docs = owned_doc();
         let before = docs.begin("d").unwrap();
         assert!(docs.lost("d", Request(1)) && !docs.lost("d", Request(1)));
@@ -259,7 +256,7 @@ mod tests {
         assert!(!docs.has("d", Request(1)) && docs.has("d", Request(2)));
         docs.end(&before);
         assert!(docs.give_back("d", Request(2)));
-        assert_eq!(docs.settle("d"), None, "the later one's is under way");
+        assert_eq!(docs.settle("d"), None, "work of the later claim is pending");
         docs.end(&now);
         assert_eq!(docs.settle("d"), Some(work(2)));
         assert!(docs.all_owned().is_empty() && docs.known.is_empty());

@@ -215,7 +215,7 @@ fn a_process_that_cannot_forget_is_reset_before_the_first_line_of_a_new_holder()
     }
 }
 
-/// A pool of four processes, of which a database may use two, and `bi*` have 18 waiting calls.
+/// A pool of four processes; a database may use two, and each of `bi*` may have 18 waiting calls.
 const BOUNDS: &str = "[pools.javascript]\nmax = 4\n[tenants.\"*\"]\nprocesses_max = 2\nqueue_max = 100\n\
                       [tenants.\"bi*\"]\nqueue_max = 18\n";
 

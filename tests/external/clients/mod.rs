@@ -1,5 +1,5 @@
-//! The clients for Python and Node, built and installed, against a running service. Their single calls are
-//! tested in their own languages (`clients/*/tests`), by tests which these run.
+//! The clients for Python and Node, built and installed, against a running service. Single calls are
+//! tested by the clients' own tests (`clients/*/tests`), which run from here.
 
 mod customers;
 mod encrypted;

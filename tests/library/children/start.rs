@@ -153,7 +153,7 @@ async fn a_child_that_never_answers_a_lesson_is_killed_at_the_timeout_of_the_req
     pool.assert_quiet().await;
 }
 
-/// D4, D5 on a fresh process and D1 on a used one: each way to fail a lesson loses one process and one request.
+/// Each way to fail a lesson loses one process and one request, on a fresh process (D4, D5) and on a used one (D1).
 #[actix_rt::test]
 async fn a_failed_lesson_loses_only_one_process_and_one_request() {
     for (steps, expected) in [
@@ -214,7 +214,7 @@ async fn a_child_that_hangs_while_it_is_taught_delays_no_other_client() {
         .script("x", &child)
         .script("y", &ScriptedChild::new(Script::echo()))
         .start();
-    // On a used process: the reference teaches it in its manager's turn.
+    // On a used process, which CouchDB's manager teaches itself, blocking all clients.
     let mut used = pool.client("0");
     used.takes(pool.ddoc("db", "_design/good")).await;
     used.returns().await;

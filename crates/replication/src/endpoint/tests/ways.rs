@@ -1,4 +1,4 @@
-//! Ways to connect: proxies, other targets, shared connections.
+//! Ways to connect: proxies, `connect_to`, shared connections.
 
 use std::sync::Mutex;
 
@@ -13,7 +13,7 @@ use crate::testing::{Answer, Server, endpoint, endpoint_of, line, replication, s
 /// A proxy that connects to one port, whatever is requested.
 pub(super) struct Tunnel {
     pub(super) port: u16,
-    /// The requests, in words.
+    /// The received requests, as text.
     pub(super) asked: Arc<Mutex<Vec<String>>>,
     task: JoinHandle<()>,
 }

@@ -101,7 +101,7 @@ pub async fn a_reader_misses_no_status_while_two_daemons_write(place: &TestPlace
             let _store = store;
             let (taken, _) = enter(&*fleet, epoch).await;
             for n in 0..WRITES {
-                // The last write of each job is at a different time.
+                // Jobs are last written at various times.
                 let jobs = (0..JOBS).filter(|job| n % (job + 1) == 0);
                 let statuses = jobs.map(|job| {
                     let id = format!("{epoch}-{job}");
