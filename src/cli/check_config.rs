@@ -183,7 +183,7 @@ fn report(loaded: &Loaded) -> String {
         writeln!(text, "{line:width$}  # {origin}{unit}").expect("a String takes any text");
     }
     if !loaded.notices.is_empty() {
-        text.push_str("\n# Read without effect:\n");
+        text.push_str("\n# Settings without effect:\n");
     }
     for notice in &loaded.notices {
         text.push_str(&format!("# {}\n", one_line(notice)));
