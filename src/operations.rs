@@ -164,11 +164,12 @@ impl Route {
     /// members that those ignore. All others refuse unknown ones.
     #[must_use]
     pub fn ignores_unknown(self) -> bool {
-        const COUCHDBS: [&str; 7] = [
+        const COUCHDBS: [&str; 8] = [
             "/_active_tasks",
             "/_node/",
             "/_reload_query_servers",
             "/_replicat",
+            "/_scheduler/docs",
             "/_session",
             "/_up",
             "/metrics",
