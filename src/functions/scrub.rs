@@ -73,13 +73,14 @@ fn rebuilt<'a>(
     match members_kept(object.get(), keep) {
         Cow::Borrowed(_) => Cow::Borrowed(object),
         Cow::Owned(text) => Cow::Owned(
-            RawValue::from_string(text).expect("CL-3: names and values of an object make an object"),
+            RawValue::from_string(text)
+                .expect("CL-3: names and values of an object make an object"),
         ),
     }
 }
 
-/// Passes the members of an object through `keep`. Returns the text itself if nothing changes, or if it is
-/// no object.
+/// Passes the members of an object through `keep`. Returns `object` itself if nothing changes or it
+/// is no object.
 fn members_kept<'a>(
     object: &'a str,
     keep: impl Fn(&str, &'a str) -> Option<Cow<'a, str>>,

@@ -111,10 +111,14 @@ impl TenantCosts {
         let head: Head = serde_json::from_str(lines.next().unwrap_or_default())
             .map_err(|error| wrong(1, &error))?;
         if head.settee_costs != FORM {
-            let known = format!("has format {}, this program knows {FORM}", head.settee_costs);
+            let known = format!(
+                "has format {}, this program knows {FORM}",
+                head.settee_costs
+            );
             return Err(wrong(1, &known));
         }
-        let since = WallTime::parse(&head.since).ok_or_else(|| wrong(1, &"'since' is not a time"))?;
+        let since =
+            WallTime::parse(&head.since).ok_or_else(|| wrong(1, &"'since' is not a time"))?;
         let mut costs = Self::new(since);
         for (number, line) in lines.enumerate() {
             let row: TenantCost =

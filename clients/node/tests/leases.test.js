@@ -1,5 +1,5 @@
 "use strict";
-// Processes that a client holds, and that return however the loan ends.
+// Processes that a client holds, and that are returned however the loan ends.
 
 const assert = require("node:assert/strict");
 const test = require("node:test");

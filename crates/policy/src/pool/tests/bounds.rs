@@ -120,7 +120,9 @@ fn bound_counts_over_all_pools_and_the_oldest_request_of_all_pools_is_served_fir
     assert_eq!(world.counts(other).0, 0, "the request waits");
     world.give_back(lease);
     world.run();
-    let lease = world.lease(in_other, 2).expect("the oldest request is served");
+    let lease = world
+        .lease(in_other, 2)
+        .expect("the oldest request is served");
     world.give_back(lease);
     world.run();
     assert!(world.lease(in_first, 3).is_some());
@@ -170,7 +172,11 @@ fn a_request_above_the_tenants_queue_max_is_refused_at_once_by_every_pool() {
         let request = ask(&mut world, 5, pool, "big");
         assert_eq!(world.refusal(request), busy);
         let request = ask(&mut world, 6, pool, "other");
-        assert_eq!(world.refusal(request), None, "another tenant is not refused");
+        assert_eq!(
+            world.refusal(request),
+            None,
+            "another tenant is not refused"
+        );
     }
     world.give_back(lease);
     let waits = ask(&mut world, 7, POOLS[0], "big");
