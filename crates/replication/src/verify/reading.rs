@@ -1,4 +1,4 @@
-//! Reads revisions of one database: the lengths of their attachments and, on request, their texts.
+//! Reads revisions of one database: the lengths of their attachments and, on request, their bodies.
 //!
 //! SUMMARY   [`Reader::read`] uses `_bulk_get`, and reads one by one the documents that it does not deliver, or all
 //!           if the database has no `_bulk_get`. Attachments are stubs.
@@ -33,7 +33,7 @@ pub(super) struct Seen {
     pub(super) rev: String,
     /// Names and lengths of its attachments; `None`: the length was not given.
     pub(super) attachments: Vec<(String, Option<u64>)>,
-    /// Its text, if requested.
+    /// Its body as JSON text, if requested.
     pub(super) text: String,
 }
 
@@ -51,7 +51,7 @@ impl Reader {
         }
     }
 
-    /// Reads revisions, one of the [`chunks`]; with their texts if `texts` is set.
+    /// Reads revisions, one of the [`chunks`]; with their bodies if `texts` is set.
     ///
     /// # Errors
     /// The database does not answer or refuses, or its answer is invalid.

@@ -92,7 +92,7 @@ fn the_exit_of_a_replaced_incarnation_does_not_end_its_successor() {
     assert_eq!(
         world.types("a"),
         ["added"],
-        "its predecessor's exit is not in its history"
+        "the predecessor's exit is not in the new history"
     );
     // Adding it again does not affect the stopping run.
     assert!(world.on(Event::Add(new_job("a"))).is_empty());
@@ -165,7 +165,7 @@ fn a_removed_job_keeps_only_its_slot_while_it_stops() {
         ),
         (1, 2)
     );
-    // Its slot is freed silently when it exits.
+    // The removed job's slot is freed silently when its run exits.
     world.on(Event::Add(new_job("c")));
     assert_eq!(starts(world.let_go()), ["c"]);
     assert_eq!(world.scheduler.totals().stops, 0);
