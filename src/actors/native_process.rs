@@ -48,7 +48,7 @@ pub struct NativeBackend {
     server: Box<dyn FnMut(Bytes, Logger) -> Answering>,
     /// Unanswered commands, oldest first; the server works on the first.
     commands: VecDeque<Bytes>,
-    /// The delay of its end after a stop.
+    /// How long the process still runs after a stop.
     stop_delay: Duration,
 }
 
@@ -64,7 +64,7 @@ impl NativeProcess {
         let jobs = start_thread(server, &context)?;
         let server = move |line, log| {
             let (answer, result) = oneshot::channel();
-            // If the thread has ended the job is dropped, which counts as a missing answer.
+            // If the thread has ended, the job is dropped, which counts as a panic.
             drop(jobs.send(Job { line, log, answer }));
             let panicked = |_| ExitReport {
                 exit: Some("panicked".into()),

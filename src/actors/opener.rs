@@ -9,7 +9,7 @@
 //! DIFFERS   The reference's opener also teaches, leaks the child if that fails, and leaves the slot taken if it dies
 //!           unexpectedly (D3, D4, D5). Here the manager's table owns the process once it has started, and teaching
 //!           is a state in that table. The reference never checks whether a process works before a client has it.
-//! LIMITS    Languages inside this program get no `reset`: their start cannot fail.
+//! LIMITS    Languages inside this program get no `reset`: a process has started when it has been created.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -164,7 +164,7 @@ impl Opener {
         }
     }
 
-    /// Handles the child's end. Without a failure its answer is pending, and has the reason.
+    /// Handles the child's end. If no failure is recorded, the pending answer reports the reason.
     fn child_gone(&mut self, ctx: &mut Context<Self>) {
         if let Some((error, why)) = self.failure.take() {
             self.report.failed(error, why);

@@ -1,7 +1,7 @@
 //! `settee cell`: runs a command in a cell. The service starts external commands through it.
 //!
-//! SUMMARY   `settee cell [--report-to N] SPEC -- PROGRAM [ARGUMENTS]`, where SPEC is a
-//!           [`CellSpec`](child::cell::CellSpec) in JSON. Exits as the command does; with 125 if the cell cannot be
+//! SUMMARY   `settee cell [--users N | --no-users WHY] [--report-to N] SPEC -- PROGRAM [ARGUMENTS]`, where SPEC is
+//!           a [`CellSpec`](child::cell::CellSpec) in JSON. Exits as the command does; with 125 if the cell cannot be
 //!           made. `settee cell --report SPEC -- PROGRAM` starts nothing and prints the layers in effect, `settee
 //!           cell --report-own MODE` those of the built-in server.
 //! CALLED    By the service; hidden from the help. Parsed before clap, which takes longer to start than the cell.
@@ -24,7 +24,7 @@ pub(crate) fn arguments_of(all: &[OsString]) -> Option<&[OsString]> {
 
 /// Runs the command in its cell.
 pub(crate) fn run(arguments: &[OsString]) -> ! {
-    // The arguments before these are for launchers of commands.
+    // `--users N` or `--no-users WHY` before it only concern commands.
     if let [option, mode] | [_, _, option, mode] = arguments
         && option == "--report-own"
     {

@@ -60,7 +60,7 @@ fn proc_name(text: &str) -> Result<String, String> {
 pub fn run(args: &Args) -> Result<(), CliError> {
     let text = block_on(async {
         let service = Service::at(&args.socket, |_, said| {
-            let hint = "`settee ps` shows those there are";
+            let hint = "`settee ps` lists the processes";
             (said.name == "not_found")
                 .then(|| CliError::new(Exit::NotFound, said.reason_text(), hint))
         });

@@ -2,7 +2,7 @@
 //!
 //! SUMMARY   [`scrub`] removes headers with credentials from a request object and empties its `cookie`;
 //!           [`without`] removes members.
-//! PROMISES  Everything else is unchanged byte for byte; a request without credentials is not copied.
+//! PROMISES  Other names and values are unchanged byte for byte; a request without credentials is not copied.
 //! SOURCE    chttpd_external: json_req_obj/3 with `scrub_json_request`, always on.
 
 use std::borrow::Cow;
@@ -73,12 +73,14 @@ fn rebuilt<'a>(
     match members_kept(object.get(), keep) {
         Cow::Borrowed(_) => Cow::Borrowed(object),
         Cow::Owned(text) => Cow::Owned(
-            RawValue::from_string(text).expect("CL-3: it is made of names and values of an object"),
+            RawValue::from_string(text)
+                .expect("CL-3: names and values of an object make an object"),
         ),
     }
 }
 
-/// Passes the members of an object through `keep`. Returns anything else unchanged, and an object that loses nothing.
+/// Passes the members of an object through `keep`. Returns `object` itself if nothing changes or it
+/// is no object.
 fn members_kept<'a>(
     object: &'a str,
     keep: impl Fn(&str, &'a str) -> Option<Cow<'a, str>>,

@@ -45,7 +45,7 @@ impl Served {
 
 /// Writes an object's members, each after a comma.
 pub(crate) fn members(object: &impl Serialize) -> Bytes {
-    let mut text = serde_json::to_vec(object).expect("JSON: texts can always be written");
+    let mut text = serde_json::to_vec(object).expect("JSON: strings can always be written");
     text.pop();
     if let Some(bracket) = text.first_mut() {
         *bracket = b',';

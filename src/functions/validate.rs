@@ -61,7 +61,7 @@ impl QueryServers {
         let mut verdicts = JsonListBuilder::default();
         let take = |_, answer: Bytes| {
             let verdict = to_raw_value(&read_verdict(&answer)?);
-            verdicts.push(&verdict.expect("JSON: texts can always be written"));
+            verdicts.push(&verdict.expect("JSON: strings can always be written"));
             Ok(())
         };
         let place = |index: usize| match call.docs.get(index).map(edit) {

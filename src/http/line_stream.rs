@@ -126,8 +126,7 @@ impl Pieces for LineStream {
     }
 }
 
-/// Returns a stream's error for the records: a failure after the client has gone is attributed to that. `is_cut`: its
-/// body was incomplete.
+/// Returns the error to record for a stream: a disconnection if the client has gone or its body is cut off (`is_cut`).
 pub(super) fn recorded(
     error: ErrorReply,
     answers: &mpsc::Sender<Bytes>,

@@ -4,7 +4,7 @@
 //! PROMISES  When it has ended, the address is free and no request is open. Idle connections are closed
 //!           [`LAST_REQUESTS_MAX`] after the order to stop; open requests may finish.
 //! CALLED    Started and stopped by the supervisor.
-//! LIMITS    With open connections, a graceful stop takes up to a second longer than that and than the last request:
+//! LIMITS    With open connections, a graceful stop may end up to a second after that time and the last request:
 //!           the server polls once a second whether they are closed.
 
 use std::future::ready;

@@ -32,7 +32,7 @@ struct Feed {
     stopping: watch::Receiver<bool>,
 }
 
-/// Selected by the parameters `since` and `follow`.
+/// Returns the lines after `since`, and new ones with `follow`.
 pub(super) async fn log(request: HttpRequest, shared: Data<HttpContext>) -> Answer {
     let params = Params::of(&request)?;
     let follows = match params.get("follow") {

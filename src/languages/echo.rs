@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everything_but_a_reset_or_a_lesson_is_echoed() {
+    fn every_command_except_reset_and_teaching_is_echoed() {
         let mut server = EchoServer;
         assert_eq!(server.prompt("[\"map_doc\", 1]"), "[\"map_doc\", 1]");
         assert_eq!(server.prompt("[\"reset\",{}]"), "true");

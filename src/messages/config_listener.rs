@@ -56,7 +56,7 @@ pub struct ServiceSocketError {
     pub remedy: &'static str,
 }
 
-/// Why nothing changed. The operator's fault; not worth a retry.
+/// Why nothing changed. The operator's fault, except for `NotRead`, `Store` and `ShuttingDown`.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ReloadError {
     /// The files or the environment have errors.
@@ -84,7 +84,7 @@ pub enum ReloadError {
         /// The origin of its value.
         origin: Origin,
     },
-    /// A program built it without sources.
+    /// The configuration was built by a program, without sources.
     #[error("the configuration was made inside the program and cannot be changed")]
     NoSources,
     /// The files could not be read: the system refuses a thread for it.

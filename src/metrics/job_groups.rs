@@ -1,9 +1,9 @@
-//! Replication jobs by group, the mark `managed_by` of their documents: their lag and failures.
+//! The lag and failures of replication jobs by group, which is the mark `managed_by` of their documents.
 //!
 //! SUMMARY   A job has a [`GroupMember`] while it exists, and reports changes through it; dropping it reverts them.
 //!           [`JobGroups::all`] reads the groups that have jobs.
 //! PROMISES  Reading takes no time per job, except for those retried after a crash.
-//! LIMITS    The number of groups with a row is that of other names: see [`Names`].
+//! LIMITS    Groups beyond a maximum share one row: see [`Names`].
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lag_of_a_group_is_the_sum_of_what_its_jobs_knew_last() {
+    fn the_lag_of_a_group_is_the_sum_of_the_last_known_lags_of_its_jobs() {
         let groups = JobGroups::default();
         let (mut one, mut other) = (groups.join(Some("a")), groups.join(Some("a")));
         one.set_lag(Some(10));
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn marks_that_are_no_names_and_those_beyond_the_bound_count_together() {
+    fn invalid_marks_and_marks_beyond_the_maximum_share_one_group() {
         let groups = JobGroups::default();
         let long = "x".repeat(MARK_BYTES_MAX + 1);
         let unfit = ["", "_none", "a/b", "a\nb", &long].map(|mark| groups.join(Some(mark)));

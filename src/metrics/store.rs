@@ -23,7 +23,7 @@ metrics! {
         /// Open connections to the store's database
         gauge("settee.store_connections", "settee_store_connections")
             => connections: Gauge;
-        /// Connections made to the store's database: four, and one for each lost one
+        /// Connections made to the store's database: four, and one more for each lost connection
         counter("settee.store_connects", "settee_store_connects_total")
             => connects: Counter;
         /// Writes of documents and job state that the store refused, not unanswered ones

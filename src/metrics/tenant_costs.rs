@@ -111,10 +111,14 @@ impl TenantCosts {
         let head: Head = serde_json::from_str(lines.next().unwrap_or_default())
             .map_err(|error| wrong(1, &error))?;
         if head.settee_costs != FORM {
-            let known = format!("has form {}, this program knows {FORM}", head.settee_costs);
+            let known = format!(
+                "has format {}, this program knows {FORM}",
+                head.settee_costs
+            );
             return Err(wrong(1, &known));
         }
-        let since = WallTime::parse(&head.since).ok_or_else(|| wrong(1, &"'since' is no time"))?;
+        let since =
+            WallTime::parse(&head.since).ok_or_else(|| wrong(1, &"'since' is not a time"))?;
         let mut costs = Self::new(since);
         for (number, line) in lines.enumerate() {
             let row: TenantCost =
@@ -207,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_names_its_line() {
+    fn an_invalid_line_is_reported_with_its_number() {
         let costs = TenantCosts::new(WallTime::from_micros(0));
         for (text, said) in [
             (String::new(), "line 1: "),
@@ -215,7 +219,7 @@ mod tests {
                 costs
                     .lines()
                     .replace("\"settee_costs\":1", "\"settee_costs\":2"),
-                "line 1: has form 2, this program knows 1",
+                "line 1: has format 2, this program knows 1",
             ),
             (format!("{}\n{{}}", costs.lines()), "line 2: "),
         ] {

@@ -28,7 +28,7 @@ impl IsolateTerms {
     pub(crate) fn new(max: u32) -> Self {
         let mut nonce = String::new();
         for byte in random::<16>() {
-            write!(nonce, "{byte:02x}").expect("a text takes everything");
+            write!(nonce, "{byte:02x}").expect("writing to a string cannot fail");
         }
         let nonce = nonce.into();
         Self { max, nonce }
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tenant_is_known_again_by_the_name_of_its_isolate() {
+    fn the_name_of_an_isolate_identifies_its_tenant() {
         let terms = IsolateTerms::new(2);
         for tenant in [
             Tenant::Database("user:x".into()),

@@ -1,4 +1,4 @@
-//! Selects the jobs of a list or an order: patterns, the order by trouble, counts by reason.
+//! Selects jobs for a list or a bulk order: patterns, sorting by trouble, counts by reason.
 //!
 //! SUMMARY   [`Selection`] is a validated selection; [`JobFacts`] are the facts that it compares.
 //! PROMISES  Pure. A job must match one of the names and patterns, if there are any, and every other member.
@@ -64,7 +64,7 @@ impl Selection {
     /// Validates a selection.
     ///
     /// # Errors
-    /// The mistake, in words.
+    /// A description of the mistake.
     pub fn new(asked: &JobSelection) -> Result<Self, String> {
         let mut asked = asked.clone();
         let names = asked
@@ -169,7 +169,7 @@ pub(crate) fn is_pattern(text: &str) -> bool {
 /// Returns whether a text matches a pattern, in which `*` matches any text and `?` one character.
 pub(crate) fn fits(pattern: &str, text: &str) -> bool {
     let (mut pattern, mut text) = (pattern.chars(), text.chars());
-    // The rest of the pattern after the latest `*`, and of the text after what that matches so far.
+    // The pattern after the latest `*`, and the text after what this `*` matches so far.
     let mut again: Option<(std::str::Chars<'_>, std::str::Chars<'_>)> = None;
     loop {
         let here = (pattern.clone(), text.clone());

@@ -69,7 +69,7 @@ impl DocStates {
 
     /// Waits until lists are complete. Safe to cancel.
     pub(crate) async fn loaded(&self) {
-        // Its sender is in `self`.
+        // Cannot fail: `self` keeps the sender.
         drop(
             self.is_loading
                 .subscribe()

@@ -181,7 +181,7 @@ async fn different_bytes_of_the_same_length_are_found_only_by_a_deep_comparison(
     let two = two().await;
     two.target.damage("pictures/1", &two.pictures, |all| {
         all[0].bytes = "onE".into();
-        // No URL can name it.
+        // No URL can name the attachment `..`.
         all[1].bytes = "dotS".into();
     });
     let (status, _, error) = two.verified(&[]).await;
@@ -424,7 +424,7 @@ fn jobs_verify(world: &World, arguments: &[&str]) -> (Option<i32>, String, Strin
 }
 
 #[test]
-fn a_verify_that_names_no_job_fails() {
+fn a_verify_that_selects_no_job_or_resumes_several_fails() {
     let world = World::start();
     for (arguments, expected) in [
         (&[][..], 64),

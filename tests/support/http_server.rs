@@ -1,7 +1,7 @@
 //! An HTTP server whose answers a test controls byte by byte, even faulty ones.
 //!
-//! It records every request. A function returns the answer, which can be slow, cut off,
-//! endless, or a reset of the connection.
+//! It records every request, except those refused as [`TOO_LARGE`]. A function returns the
+//! answer, which can be slow, cut off, endless, or a reset of the connection.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -14,7 +14,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::JoinHandle;
 
-/// A document with this in its id is refused with 413 before its body is read.
+/// A document with this in its id is refused with 413 before its body is read, and is not recorded.
 pub const TOO_LARGE: &str = "too-large";
 
 /// A received request.
@@ -41,7 +41,7 @@ impl Received {
         self.path.split_once('/').map_or("", |(_, call)| call)
     }
 
-    /// Method and call, such as `POST _bulk_docs`; the call of documents is `doc`, of attachments `attachment`.
+    /// Method and call, such as `POST _bulk_docs`; the call is `db`, `doc`, `attachment` or `_local` for those.
     pub fn kind(&self) -> String {
         let call = match self.call() {
             "" => "db",

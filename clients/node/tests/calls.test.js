@@ -167,7 +167,7 @@ test("a long design document is sent once and then named by its digest", async (
   }
 });
 
-test("a service that does not know a digest is sent the text, and an old service never a digest", async () => {
+test("a service that does not know a digest gets the design document, and an old service never gets a digest", async () => {
   const ddoc = { _id: "_design/d", text: "x".repeat(2000) };
   const forgets = { name: "unknown_ddoc", reason: "", fault: "client", retry: false };
   for (const [limits, expected] of [[{}, "tttt"], [{ ddoc_sha256: true }, "tddtd"]]) {
@@ -497,7 +497,7 @@ async function used(client, count) {
   for (const end = Date.now() + 20_000; ; ) {
     const { procs } = await client.ps("javascript");
     if (procs.filter(({ state }) => ["lent", "running"].includes(state)).length === count) return;
-    assert.ok(Date.now() < end, `not ${count} in time`);
+    assert.ok(Date.now() < end, `not ${count} processes in use in time`);
   }
 }
 

@@ -1,5 +1,5 @@
 "use strict";
-// Processes that a client holds, and that return however the loan ends.
+// Processes that a client holds, and that are returned however the loan ends.
 
 const assert = require("node:assert/strict");
 const test = require("node:test");
@@ -99,7 +99,7 @@ for (const [address, options] of MANAGED) {
     }))();
   }, address, options));
 
-  test(`management calls have the names of the service (${address.slice(0, 4)})`, withClient(async (client) => {
+  test(`management calls are named as in the service (${address.slice(0, 4)})`, withClient(async (client) => {
     const names = ({ prototype }) => Object.getOwnPropertyNames(prototype).filter((name) => name !== "constructor").sort();
     assert.deepEqual(names(settee.Client), TABLE.methods.map(camel).sort());
     assert.deepEqual(names(settee.Proc), TABLE.proc_methods.map(camel).sort());

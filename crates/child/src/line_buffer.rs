@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_over_the_bound_is_refused_also_unfinished() {
+    fn a_line_over_the_maximum_is_refused_even_if_incomplete() {
         let mut buffer = LineBuffer::new(4);
         buffer.add(Bytes::from_static(b"1234\n12345"));
         assert_eq!(buffer.next_line().unwrap().unwrap(), "1234");

@@ -26,7 +26,8 @@ pub struct JobSelection {
     /// The document or the id matches one of these patterns.
     #[serde(rename = "match", skip_serializing_if = "Vec::is_empty")]
     pub patterns: Vec<String>,
-    /// It is in one of these states: `running`, `pending`, `crashing`, `paused`.
+    /// The job is in one of these states: `running`, `pending`, `crashing`, `paused`; or its document without a job is
+    /// `initializing`, `error`, `completed` or `failed`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub states: Vec<String>,
     /// The source's shown URL matches this pattern.
@@ -60,7 +61,7 @@ pub enum JobsSort {
     /// By id.
     #[default]
     Id,
-    /// Crashing ones first, longest first; then paused, pending and running ones.
+    /// Crashing ones first, longest first; then failed, paused, pending, running and completed ones.
     Trouble,
 }
 
@@ -205,7 +206,7 @@ pub struct JobResult {
     pub id: String,
     /// Its document.
     pub document: Option<String>,
-    /// Whether it was carried out, or passed to another daemon.
+    /// Whether the order was carried out, or passed to another daemon.
     pub ok: bool,
     /// The address of the daemon that it was passed to.
     #[serde(default, skip_serializing_if = "Option::is_none")]

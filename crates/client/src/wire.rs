@@ -36,7 +36,7 @@ pub struct Borrowed {
 pub struct ProcDown {
     /// The token under which it was held.
     pub down: String,
-    /// Why, for programs: `pool_removed`, `memory_exceeded`, `shutting_down`.
+    /// Why, for programs: `pool_removed`, `memory_exceeded`, `killed`, `shutting_down`.
     #[serde(default)]
     pub name: String,
     /// The reason, for display.

@@ -8,7 +8,7 @@ use super::super::types::{LanguageCommand, LogLevel, ReduceLimit};
 use super::*;
 use crate::PoolConfig;
 
-/// Sources of files with these names and texts, and these variables.
+/// Configuration files in a temporary directory, and environment variables.
 struct Fixture {
     directory: tempfile::TempDir,
     sources: Sources,
@@ -93,12 +93,12 @@ fn the_reset_config_is_the_one_couchdb_sends() {
     );
     config.query_server_config.reduce_limit_ratio = 1e300;
     let parsed: serde_json::Value =
-        serde_json::from_str(&config.reset_config()).expect("it is JSON");
+        serde_json::from_str(&config.reset_config()).expect("the reset configuration is JSON");
     assert_eq!(parsed["reduce_limit_ratio"], 1e300);
 }
 
 #[test]
-fn the_defaults_are_those_of_the_declared_keys() {
+fn the_default_settings_list_every_declared_key() {
     let settings = Config::default().settings();
     let listed: Vec<_> = settings
         .iter()
@@ -189,7 +189,7 @@ fn a_value_hidden_by_one_set_over_http_is_reported_with_its_place() {
 }
 
 #[test]
-fn sections_of_pools_and_services_name_the_languages_of_the_program_too() {
+fn sections_of_pools_and_services_may_name_languages_of_the_program() {
     let fixture = Fixture::new().file(
         "a.toml",
         "[pools.t]\nlanguage = \"tally\"\n[pools.tally]\nmax = 2\n[services.s]\nlanguage = \"tally\"\n\
@@ -209,7 +209,7 @@ fn sections_of_pools_and_services_name_the_languages_of_the_program_too() {
     let later = loaded.config.terms_of_later_pools();
     assert!(
         later.is_empty(),
-        "the pool of a language is there from the start: {later:?}"
+        "the pool of a language exists from the start: {later:?}"
     );
 }
 
@@ -233,7 +233,7 @@ fn the_usual_file_is_read_where_none_is_named() {
 }
 
 #[test]
-fn a_usual_file_that_does_not_exist_is_none() {
+fn a_missing_usual_file_is_ignored() {
     let mut fixture = Fixture::new();
     fixture.sources.usual_file = Some(fixture.directory.path().join("none.toml"));
     let loaded = fixture.load();
@@ -247,7 +247,7 @@ fn a_mistake_in_the_usual_file_is_reported_with_its_place() {
 }
 
 #[test]
-fn languages_are_one_whatever_their_case_and_later_layers_win() {
+fn names_of_languages_ignore_case_and_later_layers_win() {
     let fixture = Fixture::new()
         .file(
             "a.toml",
@@ -300,7 +300,7 @@ fn a_default_soft_limit_follows_the_hard_limit_and_a_set_one_is_checked() {
 }
 
 #[test]
-fn a_soft_limit_above_the_hard_one_in_an_ini_is_lowered_and_listed_as_couchdb_takes_it() {
+fn a_soft_limit_above_the_hard_one_in_an_ini_is_lowered_with_a_notice() {
     let text = "[query_server_config]\nos_process_limit=3\nos_process_soft_limit = 4\n";
     let loaded = Fixture::new().file("a.ini", text).load();
     let limits = &loaded.config.query_server_config;
@@ -517,7 +517,7 @@ fn the_pools_of_a_group_speak_one_language() {
 }
 
 #[test]
-fn a_variable_of_a_pool_needs_a_name_and_a_key_and_an_empty_section_is_noticed() {
+fn variables_of_pools_need_name_and_key_and_empty_sections_get_a_notice() {
     let problems = Fixture::new()
         .variable("SETTEE__POOLS__MAX", "1")
         .problems();
@@ -545,7 +545,7 @@ fn a_variable_of_a_pool_needs_a_name_and_a_key_and_an_empty_section_is_noticed()
 }
 
 #[test]
-fn the_replicators_keys_are_couchdbs_and_those_without_meaning_are_listed_in_an_ini() {
+fn couchdbs_replicator_keys_are_accepted_and_meaningless_ones_in_an_ini_get_a_notice() {
     let ini = "[replicator]\nibrowse_options = [{x, y}]\nmax_jobs = 7\nrequest_timeout = 9\n\
                interval = infinity\n[replicator.shares]\nMy/_replicator = 200\n";
     let problems = Fixture::new().file("local.ini", ini).problems();
@@ -623,7 +623,7 @@ fn shares_have_a_section_of_their_own_in_toml_too() {
 }
 
 #[test]
-fn rules_between_the_replicators_keys_are_kept() {
+fn invalid_and_contradictory_replicator_keys_are_reported() {
     for (toml, key) in [
         (
             "[replicator]\nbackoff_base = 10\nbackoff_max = 9\n",

@@ -22,7 +22,7 @@ const HEAD: &str = "\
 #
 # A plain number is in the unit in parentheses. Durations may also be written \"250ms\", \"5s\",
 # \"2min\", \"1h\"; sizes \"64KiB\", \"64MiB\", \"1GiB\" (or the decimal \"64kB\", \"64MB\", \"1GB\").
-# Lists may also be one text with commas. Port 0 is any free one.
+# Lists may also be one string with commas. Port 0 is any free one.
 # (now) can be changed while the service runs; (start) needs a restart.
 ";
 
@@ -101,7 +101,7 @@ fn link(text: &str) -> Option<(&str, (&str, &str))> {
     Some((&text[..start], (&text[start + 1..middle], &text[end + 1..])))
 }
 
-/// Returns the page's table of keys of a section, or of a family by its name; empty if there are none.
+/// Returns the key table of a section or a family; empty if it has no keys.
 pub fn key_table(section: &Section) -> String {
     let mut table = String::new();
     // The keys of cells are listed once, in the section for all pools.

@@ -34,7 +34,7 @@ section! {
         /// While fewer than this are free or starting, another is started, up to `max`.
         min_free: u32 = 0, PROCESSES, unit("processes"), of_machine();
         /// Maximum processes, used, free and starting; further requests wait. Stopping ones count only beyond a tenth
-        /// of `max` and one. At most `[server] processes_max`.
+        /// of `max` plus one. At most `[server] processes_max`.
         max: Option<u32>, PROCESSES, unit("processes"), otherwise("`os_process_limit`"), of_machine();
         /// Maximum waiting requests; further ones are refused at once with `pool_busy`. `"off"`: no limit.
         queue_max: Option<u32> = "off", QUEUE_MAX, unit("requests"), of_machine();

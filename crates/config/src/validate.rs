@@ -160,7 +160,7 @@ impl Rules<'_> {
     fn audit(&mut self) {
         let log = &self.config.log;
         if log.audit_required && log.audit.is_none() {
-            let what = "audit_required = true, but there is no file of the audit".to_owned();
+            let what = "audit_required = true, but no audit file is set".to_owned();
             let remedy = "set [log] audit, or leave audit_required out";
             self.section("log").problem("audit_required", what, remedy);
         }
@@ -273,7 +273,7 @@ impl Rules<'_> {
             section.problem("password", "is in [admins] too", remedy);
         }
         if !user.pools.is_empty() && !user.roles.contains(&Role::Caller) {
-            let what = "has pools without the role caller, which alone they limit";
+            let what = "has pools without the role caller, the only role that pools limit";
             section.problem("pools", what, "add the role caller, or leave pools out");
         }
     }

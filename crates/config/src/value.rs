@@ -141,7 +141,7 @@ impl Raw {
         }
     }
 
-    /// Returns the entries of a list, which may be one text with commas; the empty text is one empty entry.
+    /// Returns the entries of a list, which may be one string with commas; the empty string is one empty entry.
     fn entries(&self) -> Option<Vec<&str>> {
         match self {
             Self::Text(text) => Some(text.split(',').map(str::trim).collect()),

@@ -25,7 +25,7 @@ pub struct Failure {
     /// The step that failed, from 1; `None` for the start or the end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub step: Option<usize>,
-    /// What was expected, as JSON text or in words.
+    /// What was expected, as JSON text or a description.
     pub expected: String,
     /// What arrived instead.
     pub got: String,

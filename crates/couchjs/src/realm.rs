@@ -31,7 +31,7 @@ use super::text::{beginning, excerpt, quote};
 use super::{Options, source, writing};
 use serde_json::Value as Json;
 
-/// Functions may register content types up to this fraction of the memory limit.
+/// The memory limit divided by this is the limit of registered content types.
 const TYPES_PART: usize = 16;
 
 /// Maximum length of a list of content types and an Accept header to match, in bytes.
@@ -279,7 +279,7 @@ impl Realm {
         self.shared.report.is_wanted()
     }
 
-    /// Returns the function's return value for a document, given as JSON text, if noted.
+    /// Returns the function's return value for a document, given as JSON text, if recorded.
     pub(super) fn take_returned(&self, document: Option<&str>) -> Option<Returned> {
         self.shared.report.take_returned(document)
     }
@@ -410,7 +410,7 @@ COUCHDB_OUT_OF_MEMORY
         host.set("keyOf", Func::from(key_of))?;
         let best = |types: JsString<'_>, accept: Coerced<JsString<'_>>| {
             let (types, accept) = (types.to_cstring()?, accept.0.to_cstring()?);
-            // Longer texts get no best match.
+            // Longer arguments get no best match.
             if types.len().max(accept.len()) > CHOICE_BYTES_MAX {
                 return Ok(String::new());
             }
@@ -530,7 +530,7 @@ impl Shared {
         Ok(Value::new_undefined(ctx.clone()))
     }
 
-    /// `returned(VALUE)`: notes a function's return value that may be useless.
+    /// `returned(VALUE)`: records a function's return value, which may be useless.
     fn returned<'js>(&self, params: &Params<'_, 'js>) -> rquickjs::Result<Value<'js>> {
         if let Some(value) = params.arg(0) {
             self.report.returned(&value);
@@ -602,7 +602,7 @@ fn async_function(source: &str) -> Failure {
     compilation_error(text, None, source).with_couchdb_reason(&couchdb)
 }
 
-/// CouchDB gives no hint.
+/// Makes the error. Its reason for CouchDB has no hint.
 pub(super) fn compilation_error(text: &str, hint: Option<&str>, source: &str) -> Failure {
     let reason = format!("{} ({source})", hinted(text, hint));
     let failure = Failure::error("compilation_error", &reason);

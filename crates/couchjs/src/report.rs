@@ -162,7 +162,7 @@ pub(super) struct Report {
     wanted: Cell<bool>,
     /// The current function: a path, or a number.
     function: RefCell<Json>,
-    /// The sources of the realm whose code ran last. Dropped with the realm, so forgetting leaves none.
+    /// The sources of the realm whose code ran last. Weak, so that they are freed with the realm.
     sources: RefCell<Weak<Sources>>,
     /// The exception that may end the command.
     raised: RefCell<Option<Details>>,
@@ -329,8 +329,8 @@ impl Shared {
         self.log_with(&text.to_string(), &self.report.object(details, doc));
     }
 
-    /// Logs the return value of the function at this index: a remark for the report, which knows whether the function
-    /// emitted for other documents.
+    /// Logs what the map function at this index returned. The service decides whether to report it: only the service
+    /// knows whether the function emitted for other documents.
     pub(super) fn tell_returned(&self, function: usize, returned: &Returned) {
         let Returned { kind, doc } = returned;
         let over = doc.as_ref();

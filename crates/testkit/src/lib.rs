@@ -1,8 +1,8 @@
 //! The actor test kit: tests pools, for authors of language actors and for our own tests.
 //!
 //! SUMMARY   [`TestPool`] is a real process manager with its own limits; [`TestClient`] is a scripted client;
-//!           [`ScriptedChild`] is a real child that follows its [`Script`]; [`FakeLanguage`] replaces one under
-//!           paused time; [`Probe`] records messages; [`eventually`] waits for a state.
+//!           [`ScriptedChild`] is a real child that follows its [`Script`]; [`FakeLanguage`] is a
+//!           language for paused time; [`Probe`] records messages; [`eventually`] waits for a state.
 //! PROMISES  Nothing sleeps for a fixed time: a wait ends with its event, or fails the test with its name after
 //!           [`PATIENCE`]. [`TestPool::assert_quiet`] proves that no client, waiter, process actor, child, grandchild
 //!           or file is left.

@@ -71,8 +71,8 @@ impl Step {
     }
 }
 
-/// The behaviour of a scripted child. Prompts without steps get a valid answer, and so does the first `reset` of each
-/// process, which shows its opener that it has started.
+/// The behaviour of a scripted child. Without steps for them, `reset`, `ddoc new`, `add_fun` and `add_lib` get `true`.
+/// The first `reset` of each process always does: it shows the opener that the process has started.
 #[derive(Clone, Debug, Default)]
 pub struct Script {
     at_start: Vec<Step>,

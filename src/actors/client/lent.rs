@@ -106,7 +106,7 @@ async fn get_claimed_proc(
 /// Returns an error line of the protocol.
 pub(crate) fn last_line(error: &ErrorReply) -> Vec<u8> {
     let words = ("error", &error.name, &error.reason);
-    let mut line = serde_json::to_vec(&words).expect("JSON: texts can always be written");
+    let mut line = serde_json::to_vec(&words).expect("JSON: strings can always be written");
     line.push(b'\n');
     line
 }
@@ -133,7 +133,7 @@ impl Client {
             return;
         };
         if self.session.phase() >= Phase::Closing {
-            // It waited too long after a stop.
+            // The client has gone, or a stop no longer waits for it.
             return;
         }
         let (timeout, session_timeout) = (lending.prompt_timeout, lending.session_timeout);
@@ -165,7 +165,7 @@ impl Client {
         let idle = self.session.idle_time().unwrap_or_default();
         match self.session.phase() {
             Phase::Over => return,
-            // Its process no longer waits for it.
+            // The process has answered, but the client does not read.
             _ if idle >= limit && !self.session.is_written() => {
                 return self.session.cut(ErrorReply::unread());
             }
@@ -178,7 +178,7 @@ impl Client {
         ctx.run_later(left, |_, ctx| ctx.address().tell(LookAtIdleness));
     }
 
-    /// Ends a connection that its client, or the service, has ended at once.
+    /// Ends a connection at once: its client has gone, or the service stops now.
     pub(super) fn lending_cut(&mut self, who: LendEnd, ctx: &mut Context<Self>) {
         let why = self.session.take_close_reason();
         if let Some(lending) = &mut self.lending {
@@ -194,8 +194,8 @@ impl Client {
             let end = why.as_ref().map_or(LendEnd::Client, LendEnd::of);
             lending.end.ended(end);
         }
-        // Before its process is free: there are never more connections than processes for them, except for those
-        // whose last line is being sent.
+        // Dropped before the process is free, so that connections never outnumber processes, except while a last line
+        // is being sent.
         self.connected = None;
         if why.is_none() {
             self.session.end();

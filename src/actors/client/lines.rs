@@ -100,7 +100,7 @@ impl Stream for Lines {
                 Phase::Open | Phase::Last if !self.session.has_room() => return self.wait(cx),
                 Phase::Open | Phase::Last => self.hang_up = None,
             }
-            // A login raises it.
+            // A login raises the maximum.
             let line_bytes_max = self.session.line_bytes_max();
             self.buffer.set_line_bytes_max(line_bytes_max);
             match self.buffer.next_line() {

@@ -50,7 +50,7 @@ mod tests {
     use crate::otp::pid::PidGuard;
 
     #[test]
-    fn an_id_is_a_runs_until_nothing_is_left_of_it() {
+    fn an_id_belongs_to_a_run_until_all_of_the_run_is_dropped() {
         let runs = LiveRuns::default();
         let id: ReplicationId = "abc".parse().unwrap();
         assert!(runs.owner(&id).is_none());
@@ -61,10 +61,10 @@ mod tests {
         drop(first);
         assert!(
             runs.owner(&id).is_none(),
-            "it is gone, though nobody said so"
+            "the run has ended without freeing its id"
         );
         runs.take(id.clone(), two);
         runs.free(&id, &one);
-        assert!(runs.owner(&id).is_some(), "it is another's now");
+        assert!(runs.owner(&id).is_some(), "another run has the id now");
     }
 }

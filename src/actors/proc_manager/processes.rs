@@ -97,7 +97,7 @@ impl Handler<TeachOrResetDone> for ProcManager {
         }
         if let Err(failure) = &msg.result {
             let log = call_log(msg.call.as_ref(), &self.log);
-            warn!(log, "a process did not learn, was not reset, or did not forget";
+            warn!(log, "a process failed to learn, reset or forget";
                   "generation" => proc.number, "pool" => &*self.pools.at(proc.pool).name,
                   "error" => &failure.reason);
         }
@@ -202,9 +202,9 @@ impl ProcManager {
     pub(super) fn open(&mut self, proc: ProcId, ctx: &mut Context<Self>) {
         let pool = self.pools.at(proc.pool);
         let language = pool.language.clone();
-        // TERM after half of it, and KILL at its end.
         let timeout = pool.section.start_timeout;
         let stop_grace = pool.section.stop_grace;
+        // Of the doubled time, TERM is sent after half, and KILL at the end.
         let stop_grace = stop_grace.map(|grace| grace * 2);
         let stop_send = pool.section.stop_send.as_str();
         let stop_send = (!stop_send.is_empty()).then(|| Arc::from(stop_send));
@@ -326,7 +326,7 @@ impl ProcManager {
         });
     }
 
-    /// Reports isolates that a process in use has ended to the core.
+    /// Reports to the core the isolates that a process in use has evicted.
     pub(super) fn note_evicted(&mut self, proc: ProcId, ctx: &mut Context<Self>) {
         let process = self.procs.get(&proc);
         let tenants = process

@@ -36,7 +36,7 @@ impl Findings {
         let mut hints = Vec::new();
         if !self.programless.is_empty() {
             hints.push(
-                "give the program by its whole path or in PATH, and make it readable by others \
+                "give the program's full path, or install it in PATH, and make it readable by others \
                  (docs/cells.md)",
             );
         }
@@ -102,7 +102,7 @@ pub(super) fn of_service(config: &Config) -> String {
     }
     match &*told.text {
         "" => told.text,
-        text => format!("\n# Cells of the service that runs:\n{text}"),
+        text => format!("\n# Cells of the running service:\n{text}"),
     }
 }
 
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn layers_that_hold_and_that_miss_are_printed_as_comments() {
+    fn effective_and_missing_layers_are_printed_as_comments() {
         let found = findings(SandboxMode::Standard, Ok(lacking_cpu()));
         let expected = "# python (standard): holds files, network\n\
                         # python (standard): misses cpu: no cgroup can be made\n";

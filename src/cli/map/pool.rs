@@ -24,8 +24,8 @@ use crate::query_server::call::Call;
 use crate::query_server::language::LanguageName;
 use child::Spawner;
 
-/// How long processes may take to end before they are abandoned: by then they are killed, and only the system can
-/// keep them.
+/// How long to wait until the processes have ended. All have been killed by then; only the kernel can delay their
+/// exit.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A running pool.
@@ -48,8 +48,7 @@ impl Pool {
             .map_err(|error| CliError::io("a thread for starting processes", &error))?;
         let mut settings = manager_settings(&Arc::new(config.clone()), &program, languages, &[]);
         settings.cells = settings.cells.untried();
-        // The sections of pools are for a service; only the settings that a command of the configuration needs to run
-        // apply here.
+        // The sections of pools are for a service; here only the settings apply that configured commands need to run.
         let languages = &settings.languages;
         let is_language = |name: &str| languages.get(&LanguageName::new(name)).is_some();
         settings.pools.retain(|name, _| is_language(name));

@@ -16,7 +16,7 @@ fn get(web: &Web, section: &str, key: &str) -> Value {
 }
 
 #[test]
-fn values_are_texts_as_in_couchdb() {
+fn values_are_strings_as_in_couchdb() {
     let web = Web::start(
         "[couchdb]\nos_process_timeout = \"5s\"\n[query_server_config]\nos_process_idle_limit = \"2min\"\n",
     );
@@ -165,7 +165,7 @@ fn keys_that_run_programs_open_sockets_read_files_or_grant_access_cannot_be_set(
     }
     assert_eq!(get(&web, "query_servers", "x"), "true");
     assert_eq!(get(&web, "services.door", "listen"), socket);
-    // A key of a service that grants no access can be set.
+    // Other keys of a service can be set.
     put(&web, "services.door", "prompt_timeout", &json!("9")).ok();
     web.service.stop();
 }

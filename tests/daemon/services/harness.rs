@@ -124,13 +124,13 @@ impl Daemon {
         eventually(what, async || fits(&self.pool(name).await)).await;
     }
 
-    /// Disconnects these clients, for which it would wait otherwise, and stops it.
+    /// Stops the daemon after disconnecting these clients, which it would otherwise wait for.
     pub async fn stop_after<T>(self, clients: T) {
         drop(clients);
         self.stop().await;
     }
 
-    /// Stops it, and asserts that no child and no socket is left.
+    /// Stops the daemon, and asserts that no child and no socket is left.
     pub async fn stop(self) {
         let sockets: Vec<_> = std::fs::read_dir(self.directory.path()).unwrap().collect();
         assert_eq!(self.app.stop(false).await, ExitReason::Shutdown);

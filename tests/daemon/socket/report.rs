@@ -469,7 +469,7 @@ fn log_records_about_teaching_name_the_call_that_needs_it() {
     assert_eq!(error["phase"], "teach", "{error}");
     for msg in [
         "query server log",
-        "a process did not learn, was not reset, or did not forget",
+        "a process failed to learn, reset or forget",
     ] {
         service.wait_for_log(msg);
         let log = service.log();

@@ -156,14 +156,14 @@ impl Site {
     }
 }
 
-/// A checkpoint that was sent to a target.
+/// A checkpoint that was sent to the source or a target.
 #[derive(Clone, Copy, Debug)]
 pub struct Checkpoint {
     pub at: Instant,
     pub epoch: i64,
 }
 
-/// One source, several targets, and the checkpoints that were sent to all of them.
+/// One source, several targets, and the checkpoints that were sent to any of them.
 pub struct Databases {
     source: Couch,
     targets: Vec<Couch>,

@@ -73,7 +73,7 @@ async fn under_pressure_the_limit_falls_to_the_soft_limit_and_no_lease_is_revoke
     *cpu.lock().unwrap() = None;
     pool.becomes("the hard limit applies", |status| status.hard_limit == 10)
         .await;
-    // Once this is switched off, the hard limit applies at once.
+    // When `limit_follows_pressure` is switched off, the hard limit applies at once.
     *cpu.lock().unwrap() = Some(75.0);
     pool.becomes("the limit falls", |status| status.hard_limit < 10)
         .await;

@@ -61,7 +61,7 @@ fn the_metrics_of_a_group_report_lag_and_failing_jobs_and_return_to_zero() {
     let mut other = failing;
     other["target"] = spare.url().into();
     put("other", &other.to_string());
-    wait_until("the lag of one, the failure of another", || {
+    wait_until("the lag and the failing job of the group", || {
         let is_seen =
             |numbers: [f64; 3]| numbers[0] == 7.0 && numbers[1] >= 1.0 && numbers[2] > 0.0;
         numbers(&world, "shop").is_some_and(is_seen)

@@ -107,7 +107,7 @@ fn failed_documents_without_a_job_are_a_problem() {
 }
 
 #[test]
-fn two_hundred_failures_of_276_replications_are_one_critical_problem_and_alert() {
+fn two_hundred_failures_of_276_replications_are_one_critical_problem_with_one_metric() {
     const ALL: usize = 276;
     const AWAY: usize = 200;
     let world = World::start_at(|| start(SETTINGS));

@@ -110,7 +110,7 @@ impl Reports {
     pub fn take(&mut self, chunk: Bytes) -> Vec<String> {
         self.lines.add(chunk);
         let mut refused = Vec::new();
-        // The launcher is this program too: reading ends at an invalid line.
+        // The launcher is this program too: an invalid line is skipped, and one that is too long ends reading.
         while let Ok(Some(line)) = self.lines.next_line() {
             match serde_json::from_slice(&line) {
                 Ok(Report::Refused(call)) => refused.push(call),

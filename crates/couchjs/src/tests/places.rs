@@ -62,7 +62,7 @@ pub(super) const PLACES: &[&str] = &[
     "return (() => { @X })();",
 ];
 
-/// Texts around a function's body.
+/// Source code before and after a function's body.
 pub(super) const HEADS: &[(&str, &str)] = &[
     ("function(doc) {", "}"),
     ("function(doc) {", "}"),

@@ -53,7 +53,7 @@ pub(super) fn tags_are_respected(_: PoolId, pool: &Pool, ledger: &Ledger) -> Jud
     for (number, proc) in &pool.procs {
         let ids: BTreeSet<_> = proc.ddocs.iter().map(|ddoc| &ddoc.id).collect();
         require(ids.len() == proc.ddocs.len(), || {
-            format!("process {number} knows two texts of a document")
+            format!("process {number} knows two versions of a design document")
         })?;
         if let (ProcState::Assigned { .. }, Some(tag)) = (&proc.state, &proc.tenant) {
             let holder = proc.left_by.as_ref().map(|(_, tenant)| tenant);
@@ -83,7 +83,7 @@ pub(super) fn idle_processes_are_fit(_: PoolId, pool: &Pool, ledger: &Ledger) ->
     let mut idle = pool.procs.iter().filter(|(_, proc)| is_idle(proc));
     let unfit = idle.find(|(number, _)| over || pool.is_stale(**number, ledger));
     require(unfit.is_none(), || {
-        format!("idle, stale or above the limit: {unfit:?}")
+        format!("idle, though stale or above the limit: {unfit:?}")
     })
 }
 
@@ -117,7 +117,7 @@ pub(super) fn tenants_are_apart(pools: &Pools) -> Judgement {
         }
     }
     require(owned == ledger.owned, || {
-        format!("of clients {owned:?}, noted {:?}", ledger.owned)
+        format!("owned by clients {owned:?}, recorded {:?}", ledger.owned)
     })
 }
 

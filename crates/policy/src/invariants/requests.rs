@@ -152,7 +152,10 @@ pub(super) fn debts_hold_back(pools: &Pools) -> Judgement {
         let end = (!missing.is_zero()).then(|| now + missing);
         next = next.or(end);
         require(shares.debt_end(db) == end, || {
-            format!("{db} owes until {end:?}, noted {:?}", shares.debt_end(db))
+            format!(
+                "{db} owes until {end:?}, recorded {:?}",
+                shares.debt_end(db)
+            )
         })?;
         let tenant = Tenant::Database(DbKey::clone(db));
         require(end.is_none() || tenants.is_held_back(&tenant), || {
@@ -160,7 +163,10 @@ pub(super) fn debts_hold_back(pools: &Pools) -> Judgement {
         })?;
     }
     require(tenants.wake == next, || {
-        format!("the first debt ends at {next:?}, noted {:?}", tenants.wake)
+        format!(
+            "the first debt ends at {next:?}, recorded {:?}",
+            tenants.wake
+        )
     })
 }
 

@@ -136,7 +136,8 @@ impl Pools {
             return oldest.into_iter().map(|id| (Kept::default(), id)).collect();
         }
         let firsts = ledger.roaming.firsts(target, lane);
-        // If a request in its own queue that it cannot serve is first, it can serve none after it.
+        // A tenant whose first request is in this pool's queue is skipped: a pool that cannot serve that one can serve
+        // none after it.
         let others = firsts.filter(|(tenant, id)| {
             let row = ledger.request(*id);
             row.is_some_and(|row| row.pool != pool) && !is_held_back(tenant)

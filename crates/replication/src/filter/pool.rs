@@ -60,7 +60,7 @@ impl FilterPool {
     /// Prepares a function.
     ///
     /// # Errors
-    /// As a message: the design document is invalid.
+    /// A message: the design document is invalid, or there are no query servers.
     pub fn open(&self, function: FilterFunction) -> Result<FilterRun, String> {
         (self.0)(function)
     }

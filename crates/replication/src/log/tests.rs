@@ -42,7 +42,7 @@ fn check(source: &LogBody, target: &LogBody, start: &str, kept: &[&str]) {
 }
 
 #[test]
-fn without_logs_replication_starts_at_0() {
+fn a_replication_starts_at_0_if_neither_side_has_a_log() {
     check(&LogBody::default(), &LogBody::default(), "0", &[]);
 }
 
@@ -158,7 +158,7 @@ fn a_log_has_its_members_in_couchdbs_order_and_sequences_unchanged() {
 }
 
 #[test]
-fn with_doc_ids_counters_are_at_the_top_level_too() {
+fn counters_are_at_the_top_level_too_if_the_replication_has_doc_ids() {
     let body = body_at("5", &[], true);
     let names: Vec<&str> = body.members.iter().map(|(name, _)| name).collect();
     assert_eq!(
@@ -408,7 +408,7 @@ async fn a_log_written_by_another_replicator_is_a_conflict() {
 }
 
 #[tokio::test]
-async fn any_other_answer_to_a_log_write_is_an_error_that_quotes_it() {
+async fn any_answer_to_a_log_write_except_success_is_an_error() {
     for status in [
         200, 201, 202, 204, 400, 401, 403, 404, 405, 412, 413, 415, 417,
     ] {

@@ -1,4 +1,4 @@
-//! Reads revisions of one database for their attachments, or their texts.
+//! Reads revisions of one database: the lengths of their attachments and, on request, their bodies.
 //!
 //! SUMMARY   [`Reader::read`] uses `_bulk_get`, and reads one by one the documents that it does not deliver, or all
 //!           if the database has no `_bulk_get`. Attachments are stubs.
@@ -33,7 +33,7 @@ pub(super) struct Seen {
     pub(super) rev: String,
     /// Names and lengths of its attachments; `None`: the length was not given.
     pub(super) attachments: Vec<(String, Option<u64>)>,
-    /// Its text, if requested.
+    /// Its body as JSON text, if requested.
     pub(super) text: String,
 }
 
@@ -51,10 +51,10 @@ impl Reader {
         }
     }
 
-    /// Reads revisions, one of the [`chunks`]; with their texts if `texts` is set.
+    /// Reads revisions, one of the [`chunks`]; with their bodies if `texts` is set.
     ///
     /// # Errors
-    /// The database does not answer, or its answer is invalid.
+    /// The database does not answer or refuses, or its answer is invalid.
     pub(super) async fn read(
         &self,
         wanted: Vec<Wanted>,
@@ -130,7 +130,7 @@ impl Reader {
             why,
             failed: failed.map(Box::new),
         };
-        let open_revs = serde_json::to_string(revs).expect("texts are JSON");
+        let open_revs = serde_json::to_string(revs).expect("strings are JSON");
         let request = Request::get(encode_doc_id(id))
             .query("revs", "true")
             .query("open_revs", open_revs)
@@ -226,7 +226,7 @@ fn split(wanted: Vec<Wanted>, most: usize) -> Vec<Vec<Wanted>> {
                 revs: taken,
                 ancestors: Vec::new(),
             };
-            parts.last_mut().expect("there is room in one").push(part);
+            parts.last_mut().expect("the last part has room").push(part);
         }
     }
     parts

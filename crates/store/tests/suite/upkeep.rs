@@ -47,7 +47,7 @@ pub async fn only_deleted_documents_are_purged_after_their_time(place: &TestPlac
     assert_eq!(
         (early.removed, early.last),
         (0, None),
-        "they are not due yet"
+        "no deletion is due yet"
     );
     assert_eq!(store.info().await.unwrap().deleted, 250);
     assert_eq!(purge_all(&store).await, 250);

@@ -53,7 +53,7 @@ impl Session {
         error: &ErrorReply,
         others: &[u8],
     ) {
-        let json = serde_json::to_vec(error).expect("JSON: texts can always be written");
+        let json = serde_json::to_vec(error).expect("JSON: strings can always be written");
         self.push(id, b",\"error\":", (&json, others));
     }
 

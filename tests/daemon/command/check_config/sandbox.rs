@@ -134,7 +134,7 @@ fn the_cells_of_the_running_service_are_listed_beside_those_of_this_user() {
     let run = Run::of(command.arg(service.path("settee.toml")).output().unwrap());
     let (own, of_service) = run
         .stdout
-        .split_once("# Cells of the service that runs:\n")
+        .split_once("# Cells of the running service:\n")
         .unwrap();
     for part in [own, of_service] {
         assert!(

@@ -79,7 +79,7 @@ fn twenty_requests_of_a_tenant_stay_within_its_bound_and_do_not_delay_other_tena
         world.run();
         assert!(
             world.lease(asked[2].1, 2).is_some(),
-            "its tenant's oldest waiter"
+            "the tenant's oldest waiter is served"
         );
         let by = world.pools.held_back_by(&db("big"));
         assert_eq!(by, Some((TenantBound::ProcessesMax, None)));
@@ -120,7 +120,9 @@ fn bound_counts_over_all_pools_and_the_oldest_request_of_all_pools_is_served_fir
     assert_eq!(world.counts(other).0, 0, "the request waits");
     world.give_back(lease);
     world.run();
-    let lease = world.lease(in_other, 2).expect("it is the oldest");
+    let lease = world
+        .lease(in_other, 2)
+        .expect("the oldest request is served");
     world.give_back(lease);
     world.run();
     assert!(world.lease(in_first, 3).is_some());
@@ -170,7 +172,11 @@ fn a_request_above_the_tenants_queue_max_is_refused_at_once_by_every_pool() {
         let request = ask(&mut world, 5, pool, "big");
         assert_eq!(world.refusal(request), busy);
         let request = ask(&mut world, 6, pool, "other");
-        assert_eq!(world.refusal(request), None, "of another tenant");
+        assert_eq!(
+            world.refusal(request),
+            None,
+            "another tenant is not refused"
+        );
     }
     world.give_back(lease);
     let waits = ask(&mut world, 7, POOLS[0], "big");
@@ -223,7 +229,7 @@ fn changed_rules_apply_at_once_and_revoke_nothing() {
     assert_eq!(leases.map(|lease| lease.is_some()), [true, true, false]);
     world.on(set([("a", rule(1, 0))]));
     assert_eq!((world.status().used, world.status().waiting), (3, 1));
-    let lease = leases[0].expect("it was lent");
+    let lease = leases[0].expect("the first waiter was served");
     world.give_back(lease);
     assert_eq!((world.status().used, world.status().waiting), (2, 1));
     world.on(set([]));
@@ -294,8 +300,8 @@ fn begins(action: &PoolAction) -> Option<RequestId> {
 }
 
 proptest! {
-    /// In any history no tenant is lent more than its maximum, no work begins for one in debt of CPU time, and every
-    /// invariant holds after every event: among others, no servable request waits.
+    /// In any history no tenant is lent more than its maximum, every invariant holds after every event (no servable
+    /// request waits, for example) and, if processes cannot forget, no work begins for a tenant in CPU debt.
     #[test]
     fn no_tenant_is_lent_more_than_its_bound(
         per_db in any::<bool>(),
@@ -400,7 +406,7 @@ proptest! {
                 }
                 if let PoolAction::Assign { request, .. } = action {
                     let (client, name) = asked[&request].clone();
-                    let lease = world.lease(request, client).expect("it was assigned");
+                    let lease = world.lease(request, client).expect("the process was assigned");
                     leases.push((lease, name.clone()));
                     let has = leases.iter().filter(|(_, other)| *other == name).count();
                     prop_assert!(name == "db3" || has <= bound_max, "{name} has {has} of {bound_max}");

@@ -92,7 +92,7 @@ fn the_exit_of_a_replaced_incarnation_does_not_end_its_successor() {
     assert_eq!(
         world.types("a"),
         ["added"],
-        "its predecessor's exit is not in its history"
+        "the predecessor's exit is not in the new history"
     );
     // Adding it again does not affect the stopping run.
     assert!(world.on(Event::Add(new_job("a"))).is_empty());
@@ -165,7 +165,7 @@ fn a_removed_job_keeps_only_its_slot_while_it_stops() {
         ),
         (1, 2)
     );
-    // Its slot is freed silently when it exits.
+    // The removed job's slot is freed silently when its run exits.
     world.on(Event::Add(new_job("c")));
     assert_eq!(starts(world.let_go()), ["c"]);
     assert_eq!(world.scheduler.totals().stops, 0);
@@ -193,7 +193,7 @@ fn a_lost_job_is_stopped_as_lost_and_forgotten() {
     assert_eq!(world.scheduler.run_of("a"), Some(run));
     world.let_go();
     assert_eq!(world.scheduler.run_of("a"), None);
-    assert!(world.on(lose("a")).is_empty(), "there is no such job");
+    assert!(world.on(lose("a")).is_empty(), "a lost job is unknown");
 }
 
 #[test]
@@ -235,7 +235,7 @@ fn the_run_of_a_removed_job_gets_another_stop_when_the_job_is_lost() {
     let actions = world.on(lose("a"));
     assert!(
         matches!(actions, [ScheduleAction::Stop { why, .. }] if *why == StopReason::Lost),
-        "it was reported as left before: {actions:?}"
+        "the removal already reported the job as left: {actions:?}"
     );
     assert!(world.let_go().is_empty());
 }
@@ -317,7 +317,7 @@ fn a_slot_that_becomes_free_is_filled_at_once() {
     assert_eq!(
         starts(world.let_go()),
         ["e"],
-        "its slot is free once it has exited"
+        "a removed job's slot is free once its run has exited"
     );
 }
 
@@ -370,7 +370,7 @@ fn a_job_is_restarted_when_its_backoff_expires() {
         assert!(world.advance(Duration::from_secs(wait - 1)).is_empty());
         assert!(
             world.on(Event::Cycle).is_empty(),
-            "a cycle does not start it either"
+            "a cycle does not shorten the back-off"
         );
         assert_eq!(starts(world.advance(Duration::from_secs(1))), ["a"]);
     }
