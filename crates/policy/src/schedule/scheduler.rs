@@ -461,7 +461,7 @@ impl Scheduler {
         out: &mut Vec<ScheduleAction>,
     ) {
         let (id, run) = self.jobs.change(slot, |job, _| {
-            let run = job.phase.run().expect("only what runs is stopped");
+            let run = job.phase.run().expect("only a running job is stopped");
             let foreign = false;
             job.phase = Phase::Stopping { run, foreign, then };
             (job.id.clone(), run)

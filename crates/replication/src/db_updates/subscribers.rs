@@ -365,7 +365,11 @@ mod tests {
         assert_eq!(subscribers.next(ids[0]), own);
         assert!(!subscribers.take_connection(now));
         assert!(subscribers.take_connection(now + REFUSED_FOR));
-        assert_eq!(subscribers.next(ids[0]), own, "until the connection is made");
+        assert_eq!(
+            subscribers.next(ids[0]),
+            own,
+            "until the connection is made"
+        );
         subscribers.failed("timeout", now + REFUSED_FOR);
         assert_eq!(subscribers.next(ids[0]), own);
         assert!(subscribers.is_refused());
