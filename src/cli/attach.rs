@@ -64,8 +64,8 @@ pub struct Args {
     #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new(),
           conflicts_with = "language")]
     group: Option<String>,
-    /// The database whose functions it runs. Processes that are not shared serve one database each, without --db one
-    /// user.
+    /// The database whose functions it runs. Processes that are not shared serve one database each, or one user if --db
+    /// is missing.
     #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     db: Option<String>,
     /// How long CouchDB waits for an answer, its os_process_timeout; default: that of its last reset, 5000 before the

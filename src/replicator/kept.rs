@@ -36,8 +36,8 @@ impl Kept {
         }
     }
 
-    /// Returns a job's past since its last restart. Daemons' clocks must differ by less than it takes to notice a failed
-    /// job and restart it.
+    /// Returns a job's past since its last restart. Daemons' clocks must differ by less than it takes to notice a
+    /// failed job and restart it.
     pub fn counts_of(&self, past: Earlier) -> Earlier {
         let Some(restarted) = self.restarted else {
             return past;

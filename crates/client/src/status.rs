@@ -205,8 +205,8 @@ pub struct ProcRow {
 /// The result of an order to end a process.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct KilledProc {
-    /// The effect: `killed`; `told` if it was asked to end, and is killed after `stop_grace`; `ending` if it was already
-    /// ending, so that the order had no effect.
+    /// The effect: `killed`; `told` to end, and killed if it still runs after `stop_grace`; `ending` if it was already
+    /// ending, which the order does not change.
     pub how: String,
     /// The process before the order.
     pub proc: ProcRow,

@@ -30,7 +30,7 @@ pub struct DbInfo {
 /// is first created, with these parameters.
 ///
 /// # Errors
-/// The database is missing, cannot be reached, denies access to this user, or answers with anything else.
+/// The database is missing, cannot be reached, denies access to this user, or does not answer with its information.
 pub async fn open_endpoint(
     endpoint: &Endpoint,
     create: Option<&Map<String, Value>>,
@@ -91,7 +91,7 @@ pub(crate) async fn why_closed(endpoint: &Endpoint) -> Option<Crash> {
 /// Requests the names of a server's databases.
 ///
 /// # Errors
-/// The server cannot be reached, denies access, or answers with anything else.
+/// The server cannot be reached, denies access, or does not answer with names.
 pub async fn all_dbs(server: &Endpoint) -> Result<Vec<String>, Crash> {
     let reply = ask(server, Request::get("_all_dbs")).await?;
     let names = reply.json().ok().filter(|_| reply.status == StatusCode::OK);

@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn integers_stay_exact_beyond_128_bits_and_back_below() {
+    fn integers_are_exact_beyond_128_bits_and_after_shrinking() {
         let large = number("170141183460469231731687303715884105727");
         let larger = large.add(&number("1")).unwrap();
         assert_eq!(

@@ -145,7 +145,7 @@ impl Subscribers {
         true
     }
 
-    /// The connection is open: all read once, since earlier writes are unknown.
+    /// The connection is open. Returns the subscribers to wake: all, since earlier writes are unknown.
     pub(super) fn opened(&mut self) -> Vec<SubscriberId> {
         self.connection = Connection::Up;
         for subscriber in self.all.values_mut() {
