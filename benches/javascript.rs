@@ -1,6 +1,6 @@
 //! The built-in JavaScript server: CPU time per document and per reduction, latency of `reset`, start time, memory.
 //!
-//! `cargo bench --bench javascript`. Every time is printed beside a floor measured in the same run: a child that reads
+//! `cargo bench --bench javascript`. Each time is printed with a floor measured in the same run: a child that reads
 //! the same lines, splits the JSON and writes the document back, or `cat`. CPU times are those of the child alone,
 //! from `/proc`.
 

@@ -2,10 +2,9 @@
 //! time per call and memory once all databases are warm, with isolates and with a process each; and the memory of a
 //! process.
 //!
-//! `cargo bench --bench tenants` prints the tables of docs/tuning.md. Each row of calls is the median of a few
-//! services, each with its processes in cells, the built-in JavaScript or a command (Perl), and with clients of its
-//! socket that call functions of random databases. Other load on the machine changes calls per second more than CPU
-//! time.
+//! `cargo bench --bench tenants` prints the tables of docs/tuning.md. Each row of calls is the median of a few runs: in
+//! each, clients of a new service's socket call functions of random databases, in the built-in JavaScript or in Perl
+//! (a command). Processes run in cells. Other load on the machine changes calls per second more than CPU time.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -261,7 +260,7 @@ fn tree(pid: u64) -> Vec<u64> {
 /// The private dirty memory of a process, in MiB.
 fn own(pid: u64) -> f64 {
     let path = PathBuf::from(format!("/proc/{pid}/smaps_rollup"));
-    let text = fs::read_to_string(path).expect("root may read it");
+    let text = fs::read_to_string(path).expect("root may read smaps_rollup");
     let private = text
         .lines()
         .filter(|line| line.starts_with("Private_Dirty"));

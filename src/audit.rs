@@ -7,8 +7,8 @@
 //!           log. A record contains no documents, passwords or other credentials.
 //! CALLED    By HTTP for each operation that `operations` marks as changing something, at HUP, and when orders of
 //!           other daemons are carried out.
-//! LIMITS    A text has at most [`TEXT_BYTES_MAX`] bytes; longer ones are cut. The in-memory records end with the
-//!           service.
+//! LIMITS    A value in a record has at most [`TEXT_BYTES_MAX`] bytes; longer ones are cut. The in-memory records end
+//!           with the service.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -395,7 +395,7 @@ fn object(members: Map<String, Value>) -> Value {
     }
 }
 
-/// Cuts long texts.
+/// Cuts long strings.
 fn cut(mut text: String) -> String {
     if text.len() > TEXT_BYTES_MAX {
         text.truncate(text.floor_char_boundary(TEXT_BYTES_MAX));
@@ -469,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn the_sender_of_an_order_is_described_in_words() {
+    fn a_sender_names_the_user_and_the_end_of_the_connection() {
         let local = Holder {
             uid: Some(7),
             pid: Some(42),

@@ -1,7 +1,7 @@
 //! `settee attach`: a drop-in `couchjs` backed by a pooled process of a running service.
 //!
-//! SUMMARY   Passes its pipes to the service and waits for the end. If the service ends between two lines, it passes
-//!           them to its successor, with the required state.
+//! SUMMARY   Passes its pipes to the service and waits for the end. If the service ends between two lines, the pipes go
+//!           to the service's successor, with the required state.
 //! PROMISES  Small and quick to start: no runtime, no configuration file, at most two threads. However it ends, even
 //!           killed, its connection ends with it and the service reclaims the process. It waits for a missing
 //!           service as long as CouchDB waits for an answer, minus a tenth.
@@ -64,8 +64,8 @@ pub struct Args {
     #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new(),
           conflicts_with = "language")]
     group: Option<String>,
-    /// The database whose functions it runs. Processes that are not shared serve one database each, without --db one
-    /// user.
+    /// The database whose functions it runs. Processes that are not shared serve one database each, or one user if --db
+    /// is missing.
     #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     db: Option<String>,
     /// How long CouchDB waits for an answer, its os_process_timeout; default: that of its last reset, 5000 before the

@@ -52,7 +52,7 @@ impl<W: Write> Output<W> {
     }
 }
 
-/// Writes `text` to standard output and ends there.
+/// Writes `text` to standard output. A closed pipe is ignored.
 ///
 /// # Errors
 /// As [`Output::write`].

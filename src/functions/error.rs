@@ -25,7 +25,7 @@ pub enum FunctionErrorKind {
     /// The call is wrong. The caller's fault.
     #[error("{0}")]
     BadCall(String),
-    /// There was no process for it, or none could be reset, or there was no answer.
+    /// No process was lent, none could be reset, or the process did not answer.
     #[error(transparent)]
     Call(CallError),
     /// A function does not compile, or compiling it ended its process.
@@ -36,7 +36,7 @@ pub enum FunctionErrorKind {
         /// The error of the prompt.
         error: PromptError,
     },
-    /// The answer is not valid for such a function.
+    /// The answer is invalid for this kind of function, or an error that the function threw.
     #[error("{reason}")]
     Answer {
         /// The error's name, CouchDB's where CouchDB has one.

@@ -17,7 +17,7 @@ use crate::messages::function::Render;
 /// The status of a response to an update with a document to write.
 const CREATED: u16 = 201;
 
-/// The status of a response to an update without one.
+/// The status of a response to an update without a document to write.
 const OK: u16 = 200;
 
 /// An update function's answer; serialized as `[DOC or null, RESPONSE]`.
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_response_is_passed_on_as_it_came_when_it_has_what_a_response_may_have() {
+    fn a_valid_response_is_passed_on_unchanged() {
         for response in [
             "{}",
             r#"{"body":"a","code":302,"headers":{"A":"b"}}"#,
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_response_may_not_have_is_told_by_name() {
+    fn an_error_names_the_invalid_member_of_a_response() {
         for (response, named) in [
             (r#"{"status":200}"#, "'status'"),
             (r#"{"code":"200"}"#, "'code'"),
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn an_update_has_a_document_or_none_and_a_code_that_says_so() {
+    fn an_update_without_a_code_gets_201_with_a_document_and_200_otherwise() {
         assert_eq!(
             updated(r#"["up",{"_id":"a","n":1.0},{"body":"made"}]"#),
             r#"[{"_id":"a","n":1.0},{"code":201,"body":"made"}]"#

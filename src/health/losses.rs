@@ -32,7 +32,7 @@ fn name(store: &Store, daemon: &str) -> String {
     }
 }
 
-/// Reads a daemon's losses; an invalid text has none.
+/// Reads a daemon's losses; a missing or invalid document has none.
 pub(crate) async fn read(store: &Store, daemon: &str) -> Result<OpenLosses, StoreError> {
     let found = store.local(&name(store, daemon)).await?;
     let losses = found.and_then(|found| serde_json::from_str(&found.body).ok());

@@ -44,7 +44,7 @@ pub(super) fn check(head: &RequestHead, hosts: &[String]) -> Result<(), Refusal>
     }
 }
 
-/// Returns the host name of a request. HTTP/1.0, which browsers do not use, has none.
+/// Returns the host of a request. HTTP/1.0, which browsers do not use, may have none.
 fn host(head: &RequestHead) -> Result<Option<Authority>, Refusal> {
     let named = only(head, header::HOST).map_err(|()| foreign_host("a header that is no text"))?;
     // A URL's authority overrides the header, so both have to be valid.
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn an_origin_is_the_same_with_host_and_port() {
+    fn an_origin_matches_the_request_by_host_and_port() {
         let same = |origin: &str, host: &str| is_same(origin, host.parse().ok().as_ref());
         for (origin, host) in [
             ("http://localhost:5995", "localhost:5995"),

@@ -1,4 +1,4 @@
-//! The query parameters and the body that each route reads, from the description that OpenAPI's is made of.
+//! The query parameters and the body that each route reads, from the source of the OpenAPI description.
 
 use std::sync::LazyLock;
 

@@ -1,4 +1,4 @@
-//! Records of the HTTP server's library: errors reported only to its log.
+//! Errors that the HTTP server's library reports only to the `log` crate.
 //!
 //! SUMMARY   [`take_over`] redirects them to the service's log.
 //! LIMITS    One warning in 1000 s for all of them.

@@ -49,7 +49,7 @@ where
     fn handle(self, _: &mut A::Context, sender: Option<OneshotSender<T>>) {
         let slot = match self.0 {
             Answer::Later(slot) => slot,
-            // As below, if the caller has gone meanwhile.
+            // The caller may have gone meanwhile, as below.
             Answer::Now(value) => return drop(sender.map(|sender| sender.send(value))),
         };
         let mut slot = slot.borrow_mut();
@@ -131,7 +131,7 @@ mod tests {
         }
     }
 
-    /// Answers all pending requests; returns how many still had a waiting caller.
+    /// Answers all pending requests; returns how many callers still waited, and how many had gone.
     struct AnswerAll;
 
     impl Message for AnswerAll {
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[actix_rt::test]
-    async fn an_answer_may_come_before_and_after_the_handler_returns() {
+    async fn an_answer_may_come_before_or_after_the_handler_returns() {
         let address = Answerer::default().start();
         assert_eq!(address.send(Ask::AtOnce).await, Ok(1));
         let later = address.send(Ask::Later);

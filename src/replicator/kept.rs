@@ -18,7 +18,7 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// Parses it; invalid text counts as empty.
+    /// Parses kept values; invalid text counts as empty.
     pub fn read(text: &str) -> Self {
         let value: Value = serde_json::from_str(text).unwrap_or_default();
         let pause = |paused: &Value| {
@@ -36,8 +36,8 @@ impl Kept {
         }
     }
 
-    /// Returns the valid part of a job's past. Daemons' clocks must differ by less than it takes to notice a failed
-    /// job and restart it.
+    /// Returns a job's past since its last restart. Daemons' clocks must differ by less than it takes to notice a
+    /// failed job and restart it.
     pub fn counts_of(&self, past: Earlier) -> Earlier {
         let Some(restarted) = self.restarted else {
             return past;

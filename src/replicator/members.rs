@@ -1,6 +1,6 @@
-//! The members of a document, with the texts of their values.
+//! The members of a document, with their values as raw JSON.
 //!
-//! SUMMARY   [`DocMembers`] is a JSON object with values as texts: a number keeps all its digits from the writer
+//! SUMMARY   [`DocMembers`] is a JSON object with unparsed values: a number keeps all its digits from the writer
 //!           through the store to the reader. Values are parsed only when they are used.
 //! PROMISES  The writer's order is kept; of members with the same name, the last one is used. There is no white space
 //!           between tokens, so that a document is one line.
@@ -64,7 +64,7 @@ impl DocMembers {
         found.map(|(_, text)| &**text)
     }
 
-    /// Parses a value; `None` if there is no member, or it is a number out of range.
+    /// Parses a value; `None` if there is no such member, or a number in it is out of range.
     pub fn get(&self, name: &str) -> Option<Value> {
         serde_json::from_str(self.raw(name)?.get()).ok()
     }
@@ -105,7 +105,7 @@ impl DocMembers {
         self.0.extend(others.0);
     }
 
-    /// Parses all values. A number out of range becomes `null`.
+    /// Parses all values. A value with a number out of range becomes `null`.
     pub fn value(&self) -> Value {
         let members = self.0.iter().map(|(name, text)| {
             let value = serde_json::from_str(text.get()).unwrap_or_default();
@@ -158,20 +158,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_keep_their_texts_and_lose_the_white_space_between_tokens() {
+    fn values_keep_their_text_and_lose_the_white_space_between_tokens() {
         let text = r#" { "n" : 123456789012345678901234567890 , "a":[ 1.0, 1e400,
             {"s": " a \" \\" , "t" : "\\\" " } ], "n2":-0.10 } "#;
         let members = DocMembers::parse(text).unwrap();
         let expected = r#"{"n":123456789012345678901234567890,"a":[1.0,1e400,{"s":" a \" \\","t":"\\\" "}],"n2":-0.10}"#;
         assert_eq!(members.to_string(), expected);
         assert_eq!(DocMembers::parse(expected).unwrap(), members);
-        assert_eq!(members.get("a"), None, "no number is as large");
+        assert_eq!(members.get("a"), None, "1e400 is out of range");
         assert_eq!(members.get("n2"), Some(json!(-0.1)));
         assert_eq!(members.value()["a"], Value::Null);
     }
 
     #[test]
-    fn the_last_of_a_name_counts_at_the_place_of_the_first() {
+    fn a_repeated_member_keeps_its_first_position_and_last_value() {
         let mut members = DocMembers::parse(r#"{"a":1,"b":2,"a":3}"#).unwrap();
         assert_eq!(members.to_string(), r#"{"a":3,"b":2}"#);
         members.set("b", "x");

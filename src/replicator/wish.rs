@@ -33,7 +33,8 @@ pub(crate) enum StoreWork {
 }
 
 impl Reading {
-    /// Reads a version. It is ignored if another daemon owns the document, or a later version was seen.
+    /// Reads a version. If it is not acted upon (another daemon owns the document, or a later version was seen), only
+    /// its deletion counts.
     pub fn of(document: &Document, is_acted_upon: bool, config: &Replicator) -> Self {
         let in_store = document.deleted.then_some(StoreWork::ForgetKept);
         if !is_acted_upon || document.id.starts_with("_design/") {
@@ -72,7 +73,7 @@ fn wish(id: &str, body: &DocMembers, config: &Replicator) -> Wish {
 }
 
 /// Returns the body of a document without the members that `update_docs` wrote; `None` if there are none, or the
-/// replication is over.
+/// replication has completed or failed.
 pub(crate) fn without_state(document: &Document) -> Option<String> {
     let mut body = members(document);
     let has_state = body.text(STATE).is_some() && !is_over(&body);
@@ -132,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_document_asks_for_its_replication_until_it_is_deleted_has_completed_or_has_failed() {
+    fn a_document_requests_its_replication_unless_deleted_completed_or_failed() {
         let config = config(false);
         let body = asking(json!({}));
         assert_eq!(read(&document("d", &body, false), &config), ("run", None));
@@ -146,13 +147,13 @@ mod tests {
     }
 
     #[test]
-    fn a_design_document_never_asks_for_anything() {
+    fn a_design_document_requests_no_replication() {
         let design = document("_design/d", &asking(json!({})), false);
         assert_eq!(read(&design, &config(false)), ("none", None));
     }
 
     #[test]
-    fn of_a_version_that_is_not_acted_upon_only_the_deletion_counts() {
+    fn only_the_deletion_counts_in_a_version_not_acted_upon() {
         let body = asking(json!({STATE: "triggered"}));
         for (deleted, expected) in [(false, None), (true, Some(StoreWork::ForgetKept))] {
             let reading = Reading::of(&document("d", &body, deleted), false, &config(false));
@@ -162,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_state_that_passes_is_removed_unless_documents_are_to_have_it() {
+    fn a_transitional_state_is_removed_unless_update_docs_is_set() {
         for state in ["triggered", "error"] {
             let body = asking(json!({STATE: state, state::TIME: "t", state::ID: "x"}));
             let passing = document("d", &body, false);
@@ -177,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_state_that_came_meanwhile_and_stays_is_not_removed() {
+    fn a_final_state_is_not_removed() {
         for state in [state::COMPLETED, state::FAILED] {
             let body = asking(json!({STATE: state, state::REASON: "why"}));
             assert_eq!(without_state(&document("d", &body, false)), None);
@@ -185,13 +186,13 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_replication_is_known_by_its_request_if_it_has_one() {
+    fn the_replication_that_a_refused_document_requests_is_known() {
         let mut config = config(false);
         config.valid_endpoint_protocols = vec!["https".to_owned()];
         for (body, is_known) in [(asking(json!({})), true), (json!({"source": 7}), false)] {
             let reading = Reading::of(&document("d", &body, false), true, &config);
             let Some(Wish::Broken { replication, .. }) = reading.wish else {
-                panic!("it may not run: {body}");
+                panic!("this replication may not run: {body}");
             };
             assert_eq!(replication.is_some(), is_known, "{body}");
         }

@@ -59,7 +59,7 @@ _Run = Callable[[_Coroutine], Any]
 _Attempt = Tuple[Json, Optional[Connection]]
 
 _T = TypeVar("_T")
-#: The type of lists: :class:`Chunks` or :class:`AsyncChunks`.
+#: The result of list functions: :class:`Chunks` or :class:`AsyncChunks`.
 _ListT = TypeVar("_ListT")
 #: Documents whose rows are returned together.
 DocList = Union[List[Json], Tuple[Json, ...]]
@@ -367,7 +367,7 @@ def _async_next(values: Iterable[str]) -> _Next:
 
 
 class Options(TypedDict, total=False):
-    """Options of every call that runs functions, besides ``report``: whether to return a :class:`Report`."""
+    """Options of every call that runs functions, except ``report``: whether to return a :class:`Report`."""
 
     #: How long it may take to get a process, and how long each answer may take, in seconds.
     timeout: Optional[float]
@@ -387,7 +387,7 @@ class MapOptions(Options, total=False):
 
 
 class LeaseOptions(TypedDict, total=False):
-    """What a process is borrowed for, besides its language."""
+    """Options of ``get_proc`` and ``lease``."""
 
     db: Optional[str]
     ddoc: Optional[Json]
@@ -668,7 +668,7 @@ class AsyncClient(_Calls[AsyncChunks], Awaits):
     def map(self, funs: Sequence[Any], docs: Docs, **options: Unpack[MapOptions]) -> AsyncIterator[Rows]: ...
 
     def map(self, funs: Sequence[Any], docs: Docs, **options: Any) -> Any:
-        """For each document a list for each function of ``[key, value]``: awaited for a list of documents. For any other
+        """For each document, the ``[key, value]`` rows of each function. Awaited for a list of documents; for any other
         iterable, synchronous or not, returns an async iterator that yields results as documents arrive."""
 
         def call(batch: Sequence[Json]) -> _Coroutine:
@@ -727,7 +727,7 @@ class Client(_Calls[Chunks], Waits):
         self._transport = functools.partial(_transport, address, user, password, ssl, call_seconds)
         self._terms = retry_for, call_seconds
         self._closed = False
-        #: What a fork has left of the parent's, which must not be closed here.
+        #: The parent's cores and loops, kept after a fork: the child must not close them.
         self._left: List[Any] = []
         self._begin()
         _CLIENTS.add(self)
@@ -737,7 +737,7 @@ class Client(_Calls[Chunks], Waits):
         self._loop = asyncio.new_event_loop()
         #: Started by the first call.
         self._thread = threading.Thread(target=self._loop.run_forever, name="settee", daemon=True)
-        #: Held while a call is handed to the loop, and while it is noted that there will be no more.
+        #: Held while a call is handed to the loop, and while the client is marked as closed.
         self._handing = threading.Lock()
 
     def _forked(self) -> None:
@@ -783,7 +783,7 @@ class Client(_Calls[Chunks], Waits):
     def map(self, funs: Sequence[Any], docs: Iterable[Json], **options: Unpack[MapOptions]) -> Iterator[Rows]: ...
 
     def map(self, funs: Sequence[Any], docs: Iterable[Json], **options: Any) -> Any:
-        """For each document a list for each function of ``[key, value]``: a list of them for a list of documents. For any
+        """For each document, the ``[key, value]`` rows of each function: a list for a list of documents. For any
         other iterable, returns an iterator that yields results as documents arrive."""
 
         def call(batch: Sequence[Json]) -> _Coroutine:

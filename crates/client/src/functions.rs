@@ -161,7 +161,7 @@ impl Client {
     /// Checks whether a function compiles (`try_compile`).
     ///
     /// # Errors
-    /// [`ClientError::Service`] with `compilation_error` if it does not.
+    /// [`ClientError::Service`] with `compilation_error` if it does not; otherwise see [`ClientError`].
     pub async fn try_compile(&self, function: Compiling<'_>) -> Result<(), ClientError> {
         self.function("try_compile", &function).await.map(drop)
     }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// A daemon's health.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Health {
-    /// `ok`, `warning` or `critical`: that of its worst problem.
+    /// `ok`, `warning` or `critical`: that of its worst problem. `unknown` before another daemon's first report.
     pub status: String,
     /// The daemon's name in its fleet.
     pub daemon: String,
@@ -52,7 +52,7 @@ pub struct Problem {
     pub since: String,
     /// Its duration in seconds.
     pub lasted_s: u64,
-    /// The cause, in words.
+    /// A description of the cause.
     pub cause: String,
     /// The remedy: a command, a key, a page.
     pub remedy: String,

@@ -205,8 +205,8 @@ pub struct ProcRow {
 /// The result of an order to end a process.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct KilledProc {
-    /// The effect: `killed`; `told` to end, and killed later if it does not (`stop_grace`); `ending`, none,
-    /// because it was already ending.
+    /// The effect: `killed`; `told` to end, and killed if it still runs after `stop_grace`; `ending` if it was already
+    /// ending, which the order does not change.
     pub how: String,
     /// The process before the order.
     pub proc: ProcRow,

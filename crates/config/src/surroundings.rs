@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn the_socket_is_in_a_directory_that_only_its_user_can_enter() {
+    fn the_socket_is_in_the_runtime_directory_or_else_the_state_directory() {
         let home = ("HOME", "/home/ann");
         let runtime = ("XDG_RUNTIME_DIR", "/run/user/7");
         assert_eq!(

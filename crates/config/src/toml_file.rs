@@ -111,7 +111,7 @@ fn raw(value: &Spanned<DeValue<'_>>) -> Raw {
             Raw::Integer(i128::from_str_radix(number.as_str(), number.radix()).ok())
         }
         DeValue::Float(number) => {
-            // The parser has checked the form; only `nan` and `inf` need Rust's spelling, which is the same.
+            // The parser has checked the form. Rust spells `nan` and `inf` as TOML does.
             number
                 .as_str()
                 .parse()

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn only_two_whole_numbers_are_taken_and_no_divisor_of_zero() {
+    fn only_two_whole_numbers_with_a_nonzero_divisor_are_accepted() {
         for bad in [
             "[0,1]",
             "[-0,1]",

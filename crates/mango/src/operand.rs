@@ -1,8 +1,8 @@
 //! Operands: the values that operators compare fields with.
 //!
 //! SUMMARY   An [`Operand`] is a selector's value, prepared for many comparisons.
-//! PROMISES  Compares by CouchDB's collation, or by Erlang's term order if the field is `_id`. Comparisons with
-//!           strings, numbers and values of another type do not allocate.
+//! PROMISES  Compares by CouchDB's collation, or by Erlang's term order if the field is `_id`. In collation order,
+//!           strings without escapes, short integers and values of another type are compared without allocating.
 //! SOURCE    couch_ejson_compare, and Erlang's term order.
 
 use std::cmp::Ordering;
@@ -155,7 +155,7 @@ mod tests {
     ];
 
     #[test]
-    fn comparing_is_comparing_sort_keys() {
+    fn comparisons_agree_with_sort_keys() {
         for one in VALUES {
             for other in VALUES {
                 let operand = Operand::new(other, Order::Collated);

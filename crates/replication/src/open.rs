@@ -30,7 +30,7 @@ pub struct DbInfo {
 /// is first created, with these parameters.
 ///
 /// # Errors
-/// The database is missing, or denies access to this user.
+/// The database is missing, cannot be reached, denies access to this user, or does not answer with its information.
 pub async fn open_endpoint(
     endpoint: &Endpoint,
     create: Option<&Map<String, Value>>,
@@ -41,7 +41,7 @@ pub async fn open_endpoint(
             .fold(Request::put(""), |request, (name, value)| {
                 request.query(encode(name), param_text(value))
             });
-        // Other answers are ignored: it may already exist.
+        // Other answers are ignored: the database may already exist.
         ask(endpoint, request).await?;
     }
     db_info(endpoint).await
@@ -91,7 +91,7 @@ pub(crate) async fn why_closed(endpoint: &Endpoint) -> Option<Crash> {
 /// Requests the names of a server's databases.
 ///
 /// # Errors
-/// The answer is something else.
+/// The server cannot be reached, denies access, or does not answer with names.
 pub async fn all_dbs(server: &Endpoint) -> Result<Vec<String>, Crash> {
     let reply = ask(server, Request::get("_all_dbs")).await?;
     let names = reply.json().ok().filter(|_| reply.status == StatusCode::OK);
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn pending_changes_are_counted_or_asked_for() {
+    async fn pending_changes_are_computed_from_numbers_or_requested() {
         let pending = async |since: &str, info: &'static str, changes: &'static str| {
             let server = Server::start(move |request| match &*request.line {
                 "GET /db/" => Answer::new(200, info),
@@ -264,7 +264,7 @@ mod tests {
         assert_eq!(
             pending("50", numbers, "").await.0,
             None,
-            "it never was that far"
+            "since is beyond update_seq"
         );
     }
 }

@@ -1,5 +1,5 @@
-//! State shared by the daemons of one database besides documents: ownership of jobs, their statuses, orders to each
-//! other, and settings made at run time.
+//! State, other than documents, shared by the daemons of one database: ownership of jobs, their statuses, orders to
+//! each other, and settings made at run time.
 //!
 //! SUMMARY   [`FleetStore`] is its interface. A store that cannot be shared has none.
 //! PROMISES  Every request is one transaction that was carried out, was not, or failed and may have been carried out.
@@ -139,7 +139,7 @@ pub struct IdTaken {
     pub by: DocId,
 }
 
-/// The results of noting replication ids, in the order of the request.
+/// The results of recording replication ids, in the order of the request.
 pub type IdsSet = Vec<Option<Result<(), IdTaken>>>;
 
 /// The interface shared by daemons.

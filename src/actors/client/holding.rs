@@ -182,7 +182,7 @@ impl Holding {
                     self.answer(ticket, answer, loan.map(|loan| loan.take()));
                 }
                 Some(QueuedCall::Timeout(ticket, answer)) => {
-                    // The client holds it; a dead process accepts any timeout.
+                    // The client holds the process; a dead one accepts any timeout.
                     let _ = soon(&session, answer).await;
                     ticket.ok_later(b"true");
                 }

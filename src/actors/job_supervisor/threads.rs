@@ -197,7 +197,7 @@ mod tests {
         second.stop.do_send(StopJob);
         assert_eq!(ended(&second).await, ExitReason::Normal);
         let (_fifth, freed) = run(&mut threads, 2);
-        assert_eq!(freed, two, "where there are fewest");
+        assert_eq!(freed, two, "the thread with the fewest runs");
     }
 
     #[actix_rt::test]
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[actix_rt::test]
-    async fn a_thread_too_many_gets_no_runs_and_ends_with_its_last_one() {
+    async fn a_surplus_thread_gets_no_new_run_and_ends_with_its_last_one() {
         let mut threads = threads();
         let (_first, one) = run(&mut threads, 2);
         let (second, _) = run(&mut threads, 2);
@@ -256,7 +256,7 @@ mod tests {
     async fn a_run_that_panics_ends_alone() {
         let mut threads = threads();
         let (kept, one) = run(&mut threads, 1);
-        let panics = threads.run(1, |_| -> Where { panic!("as it was told") });
+        let panics = threads.run(1, |_| -> Where { panic!("panics on request") });
         assert_eq!(ended(&panics.unwrap()).await, ExitReason::Panicked);
         let (_next, on) = run(&mut threads, 1);
         assert_eq!(on, one);

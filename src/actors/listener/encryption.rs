@@ -22,7 +22,7 @@ const HANDSHAKE_MAX: Duration = Duration::from_secs(5);
 /// Bytes copied at a time: one TLS record.
 const CARRIED_MAX: usize = 16 << 10;
 
-/// Descriptors of a connection besides that of its session.
+/// Descriptors of a connection, not counting its session's.
 pub(super) const DESCRIPTORS: usize = 2;
 
 /// Copies bytes between a client and its session.
@@ -34,7 +34,7 @@ pub(super) struct Relay {
 /// Does the handshake with a client.
 ///
 /// # Errors
-/// The client's fault: it does not use TLS, or is late. The host's: no descriptors are left.
+/// The client does not use TLS, or is late. The host has no certificate, or no descriptors left.
 pub(super) async fn encrypt(
     tcp: TcpStream,
     certificate: &Certificate,

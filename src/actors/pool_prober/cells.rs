@@ -35,7 +35,7 @@ pub(super) struct PoolCells {
 struct CellTried(Arc<TriedCell>);
 
 impl PoolCells {
-    /// Returns the names of the pools with such a cell, in the order of the pools.
+    /// Returns the names of the pools whose cell is `wanted`, in the order of the pools.
     fn names(&self, wanted: impl Fn(&Arc<TriedCell>) -> bool) -> String {
         let pools = self.pools.iter().filter(|(_, (_, cell))| wanted(cell));
         let mut names: Vec<(PoolId, &str)> = pools.map(|(id, (name, _))| (*id, &**name)).collect();

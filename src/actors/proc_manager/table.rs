@@ -317,7 +317,7 @@ impl PoolTable {
         }
     }
 
-    /// Returns the name of a pool, or of the group or language that it represents.
+    /// Returns the name of a target's pool, group or language; `(gone)` if it no longer exists.
     pub(super) fn label(&self, target: Target) -> Arc<str> {
         let label = match target {
             Target::Pool(id) => {

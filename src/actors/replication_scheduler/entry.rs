@@ -117,7 +117,7 @@ mod tests {
     use replication::spec::UserCtx;
 
     #[test]
-    fn the_latest_refused_documents_are_remembered_each_once_and_not_at_any_length() {
+    fn the_latest_refused_documents_are_kept_once_each_with_shortened_reasons() {
         let body = json!({"source": "http://h/a", "target": "http://h/b"});
         let replication = Replication::parse(
             &body,

@@ -57,7 +57,7 @@ impl Window {
             self.next += 1;
             hand_on(document, answer);
         } else {
-            let place = usize::try_from(number - self.next).expect("VW-6: few are begun");
+            let place = usize::try_from(number - self.next).expect("VW-6: few documents are begun");
             if self.held.len() <= place {
                 self.held.resize_with(place + 1, || None);
             }

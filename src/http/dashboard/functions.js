@@ -54,7 +54,7 @@ export const list = {
       h("form", { class: "filter", role: "search", onsubmit: (event) => event.preventDefault() },
         h("label", null, "Cost of the last", h("select", { id: "period", onchange: (event) => choose({ period: event.target.value }) }, ["minute", "hour"].map(option))),
         h("label", null, "Search", h("input", { id: "function-match", type: "search", value: filter.match, placeholder: "function, database, design document", oninput: (event) => choose({ match: event.target.value }) })),
-        h("span", { class: "quiet" }, "Sort by the heading of a number.")),
+        h("span", { class: "quiet" }, "Click a number's heading to sort by it.")),
       functionsTable({ seconds, functions: shown }, filter.sort, (sort) => choose({ sort })));
   },
 };

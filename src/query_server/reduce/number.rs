@@ -191,7 +191,7 @@ impl fmt::Display for Number {
         match self {
             Self::Integer(integer) => integer.fmt(formatter),
             Self::Huge(integer) => integer.fmt(formatter),
-            // Unlike `{}`, it keeps the point, and large floats short.
+            // Unlike `{}`, `{:?}` keeps the point, and large floats short.
             Self::Float(float) => write!(formatter, "{float:?}"),
         }
     }
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_are_read_exactly() {
+    fn numbers_are_parsed_exactly() {
         for text in [
             "0",
             "-1",
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn arrays_of_numbers_only_are_read_at_once() {
+    fn only_arrays_of_numbers_are_parsed_as_arrays() {
         let read = |json: &str| {
             let numbers = Number::parse_array(json);
             numbers.map(|all| all.iter().map(Number::to_string).collect::<Vec<_>>())
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn integers_stay_exact_beyond_128_bits_and_come_back() {
+    fn integers_are_exact_beyond_128_bits_and_after_shrinking() {
         let large = number("170141183460469231731687303715884105727");
         let larger = large.add(&number("1")).unwrap();
         assert_eq!(

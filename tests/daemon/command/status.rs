@@ -77,7 +77,7 @@ fn on_terminal(mut command: Command) -> String {
 }
 
 #[test]
-fn a_table_fits_the_terminal_unless_wide_and_obeys_no_color() {
+fn a_table_obeys_no_color_and_fits_the_terminal_unless_wide() {
     let service = Service::start("[server]\nsocket_mode = \"0600\"\n");
     let mut client = service.connect();
     client.get_proc("javascript");
@@ -169,7 +169,7 @@ fn watching_exits_with_69_when_the_service_dies() {
 }
 
 #[test]
-fn without_a_service_status_exits_with_69() {
+fn status_exits_with_69_if_there_is_no_service() {
     let output = run(
         &mut program(&["status", "--socket", "/nonexistent/s.sock"]),
         b"",
@@ -233,7 +233,7 @@ fn a_check_warns_of_a_pool_whose_processes_repeatedly_exit() {
         let printed = String::from_utf8(output.stdout).unwrap();
         (output.status.code(), printed)
     };
-    // The daemon has sampled the pool before.
+    // The daemon must sample the pool before its processes exit.
     client.get_proc("python");
     wait_until("nothing is wrong", || checked() == (Some(0), String::new()));
     for _ in 0..5 {
@@ -259,7 +259,7 @@ fn another_program_behind_the_socket_is_not_mistaken_for_the_service() {
     let server = std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
         stream.write_all(b"220 mail.example ESMTP\r\n").unwrap();
-        // Like a mail server, it waits for more.
+        // The server waits for more input, like a mail server.
         drop(stream.read_to_end(&mut Vec::new()));
     });
     let output = run(program(&["status", "--socket"]).arg(&socket), b"");

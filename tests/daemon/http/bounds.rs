@@ -48,7 +48,7 @@ fn trickle(stream: &mut TcpStream, piece: &str) -> String {
                 false
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                // If it fails, an earlier answer is still to be read.
+                // If the write fails, an earlier answer is still to be read.
                 drop(stream.write_all(piece.as_bytes()));
                 false
             }
@@ -186,7 +186,7 @@ fn large_bodies_beyond_in_flight_max_are_refused_and_small_requests_are_not() {
 fn a_client_that_does_not_read_its_answer_is_disconnected() {
     let web = Web::start("[server]\nrequest_timeout = 5\n");
     let mut connection = web.connect();
-    // The service's end of it in /proc/net/tcp: its port, the peer, the state.
+    // The service's end of the connection in /proc/net/tcp: its port, the peer, the state.
     let client = connection.stream.local_addr().unwrap().port();
     let established = format!(":{:04X} 0100007F:{client:04X} 01 ", web.address.port());
     let is_open = || {

@@ -184,7 +184,7 @@ fn the_name_in_a_client_certificate_is_the_user_unless_the_request_has_a_login()
     }
     let nobody = (serde_json::Value::Null, serde_json::Value::Null);
     let mut unknown = connect_as(place, https, authority.sign("eve")).unwrap();
-    assert_eq!(session(&mut unknown), nobody, "there is no such user");
+    assert_eq!(session(&mut unknown), nobody, "eve is not a user");
     let mut without = connect(&web, https, &TLS13).unwrap();
     assert_eq!(session(&mut without), nobody, "a certificate is optional");
     let mut bob = connect_as(place, https, authority.sign("bob")).unwrap();

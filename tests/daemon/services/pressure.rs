@@ -15,7 +15,7 @@ const CONFIG: &str = "[query_server_config]\nos_process_limit = 6\nos_process_so
 fn press(daemon: &Daemon, percent: f64) {
     fs::create_dir_all(daemon.path("pressure")).unwrap();
     let text = format!("some avg10={percent:.2} avg60=0.00 avg300=0.00 total=0\n");
-    // Renamed, so that it is never read half written.
+    // The file is renamed, so that it is never read half written.
     fs::write(daemon.path("pressure/new"), text).unwrap();
     fs::rename(daemon.path("pressure/new"), daemon.path("pressure/cpu")).unwrap();
 }

@@ -72,7 +72,7 @@ fn a_client_with_the_certificate_of_a_user_is_logged_in() {
 }
 
 #[test]
-fn a_client_without_tls_is_refused_and_holds_nothing() {
+fn a_client_that_does_not_use_tls_is_disconnected() {
     let (service, address, _) = start("");
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(DEADLINE)).unwrap();

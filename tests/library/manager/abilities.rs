@@ -135,7 +135,7 @@ async fn a_manager_that_stops_kills_the_children_of_its_probes() {
     })
     .await;
     pool.stop_at_once().await;
-    // It has been killed; the system may need time to remove it.
+    // The child has been killed; the system may need time to remove it.
     let child = &server.started()[0];
     eventually("the probe's child is gone", async || !is_alive(child)).await;
     assert_eq!(client.answer().await, Err(GetProcError::ShuttingDown));

@@ -1,4 +1,4 @@
-//! After a kill every unfinished replication resumes where it was.
+//! After a restart, permanent jobs resume from their checkpoints; transient jobs are lost.
 
 use std::time::Duration;
 
@@ -65,7 +65,7 @@ fn a_one_shot_that_is_killed_in_the_middle_completes_after_a_restart() {
     let directory = world.web.service.kill_and_keep();
     assert!(
         world.target.trees().len() < 400,
-        "it had finished before the kill"
+        "the replication finished before the kill"
     );
     world.target.heal();
     world.web = start_in(directory, SETTINGS);

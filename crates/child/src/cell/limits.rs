@@ -14,7 +14,7 @@ const SIGNALS_MAX: u64 = 256;
 /// Which limits apply here.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counting {
-    /// No control group limits memory.
+    /// The memory limit applies: no control group limits memory.
     pub memory: bool,
     /// The process limit applies, and counts only this cell's processes.
     pub processes: bool,

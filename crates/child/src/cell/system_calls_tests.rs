@@ -130,7 +130,7 @@ fn a_call_with_allowed_and_refused_uses_is_decided_by_its_arguments() {
 }
 
 #[test]
-fn only_socket_pairs_are_allowed_and_with_a_network_internet_sockets() {
+fn socket_pairs_are_allowed_and_internet_sockets_only_with_a_network() {
     let plain = filter(&spec(false, &[]), Guarded::default()).unwrap();
     let guarded = Guarded {
         ports: true,

@@ -1,4 +1,4 @@
-//! A cell's user outside of it: a number reserved for the cell's lifetime.
+//! The user that a cell has for the rest of the system: a number reserved for the cell's lifetime.
 //!
 //! SUMMARY   [`CellUser::choose`] claims a number. [`CellUser::act`] makes it the launcher's effective user before
 //!           the cell's first process starts, [`CellUser::map`] makes it the only user in the cell's namespace.
@@ -90,7 +90,7 @@ impl UserRange {
         self.last - self.first + 1
     }
 
-    /// Returns the number for a process whose own number is used by no other process now.
+    /// Returns a number derived from the process id, which no other running process has.
     pub(super) fn of_this_process(self) -> u32 {
         self.first + std::process::id() % self.count()
     }
@@ -104,7 +104,7 @@ impl FromStr for UserRange {
         let ends = text
             .split_once('-')
             .and_then(|(first, last)| Some((number(first)?, number(last)?)));
-        let (first, last) = ends.ok_or_else(|| format!("{text:?} is no FIRST-LAST"))?;
+        let (first, last) = ends.ok_or_else(|| format!("{text:?} is not FIRST-LAST"))?;
         Self::new(first, last)
     }
 }
@@ -141,7 +141,7 @@ pub(super) struct CellUser {
     is_alone: Result<(), String>,
     /// Whether the configuration names another user than the service's.
     is_configured: bool,
-    /// How the configuration can grant access to files readable only by its own user.
+    /// How the configuration can grant access to files that the cell's user may not read.
     pub remedy: &'static str,
     /// Holds the claim, as does the cell's first process.
     _claim: Option<UnixDatagram>,
@@ -210,16 +210,15 @@ impl CellUser {
                 return Err(format!("root lacks {lacking} here"));
             }
             Some(lacking) => {
-                let numbers = subordinate::enter(handed).map_err(|why| {
-                    format!("the service is not root and has not {lacking}; {why}")
-                })?;
+                let numbers = subordinate::enter(handed)
+                    .map_err(|why| format!("the service is not root and lacks {lacking}; {why}"))?;
                 (self.own, self.may_change) = (own(), true);
                 self.outside = self.own;
                 numbers
             }
         };
         let (index, claim) = claim(numbers.outside, numbers.count).ok_or_else(|| {
-            format!("of the numbers for users of cells, {TRIES_MAX} in a row are taken")
+            format!("the numbers tried in user_range or the subordinate range, up to {TRIES_MAX}, are taken")
         })?;
         self.outside = UserIds {
             uid: numbers.uid + index,
@@ -244,7 +243,7 @@ impl CellUser {
         self.is_alone.is_ok() && !self.is_configured
     }
 
-    /// Whether the cell's user differs from the service's.
+    /// Whether the cell has a user of its own, claimed or configured, or why not.
     pub(super) fn held(&self) -> Result<(), String> {
         self.is_alone.clone()
     }
@@ -342,7 +341,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_range_is_two_numbers_of_users_that_are_nobodys_elsewhere() {
+    fn a_range_has_enough_numbers_and_no_reserved_user() {
         let range: UserRange = "100-115".parse().unwrap();
         assert_eq!((range.count(), range.to_string()), (16, "100-115".into()));
         assert!(range.contains(115) && !range.contains(116));

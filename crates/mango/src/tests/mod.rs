@@ -40,7 +40,7 @@ fn check(condition: &str, yes: &[&str], no: &[&str]) {
     let selector = format!(r#"{{"a":{condition}}}"#);
     assert!(
         !matches(&selector, "{}"),
-        "{condition} does not hold of nothing"
+        "{condition} does not hold of a missing field"
     );
 }
 

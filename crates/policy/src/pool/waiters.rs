@@ -72,7 +72,7 @@ impl Firsts {
         let equals = self
             .0
             .get_mut(&standing.held)
-            .expect("PM-11: what was put in order is there");
+            .expect("PM-11: a first waiter is in the ordered set");
         equals.remove(&(standing.fixed, id));
         if equals.is_empty() {
             self.0.remove(&standing.held);

@@ -176,9 +176,9 @@ impl Scheduler {
             let slot = self.jobs.insert(job, penalty);
             return self.start_if_few(slot, now, out);
         };
-        // Its predecessor is still ending: takes over the slot.
+        // The job's predecessor is still ending: the new job takes over its slot.
         self.jobs.change(slot, |row, row_penalty| {
-            let run = row.phase.run().expect("what is leaving has an incarnation");
+            let run = row.phase.run().expect("a leaving job has an incarnation");
             *row_penalty = penalty;
             *row = job;
             row.phase = Phase::Stopping {
@@ -279,7 +279,7 @@ impl Scheduler {
                 self.jobs
                     .change(slot, |job, _| job.phase = Phase::Paused(pause));
             }
-            // The first to pause it stays on record.
+            // The first user to pause the job stays on record.
             Phase::Paused(_) | Phase::Stopping { .. } => {}
         }
     }
@@ -312,7 +312,7 @@ impl Scheduler {
         }
     }
 
-    /// Makes a job that does not run wait if necessary, or makes it ready.
+    /// Makes a job that is not running ready, or lets it back off first if necessary.
     fn rest(&mut self, slot: Slot, now: WallTime) {
         let settings = &self.settings;
         self.jobs.change(slot, |job, _| {
@@ -363,7 +363,7 @@ impl Scheduler {
             if !foreign {
                 let max = settings.max_history;
                 job.history.push(now, HistoryEvent::Stopped, max);
-                // As for the count of its crashes: it ran until it was stopped.
+                // The job ran until it was stopped, which also ends its count of crashes.
                 job.failing_since = None;
             }
             job.phase = then.phase(settings, job, now);
@@ -373,7 +373,7 @@ impl Scheduler {
             self.totals.stops += 1;
             out.push(ScheduleAction::Stopped { id });
         }
-        // The reference waits for its end, and its cycle then starts the job for which this one was stopped.
+        // The reference waits for a job's end; its cycle then starts the job that this one was stopped for.
         if self.fills_at_once() {
             self.fill(now, out);
         } else if foreign {
@@ -391,7 +391,7 @@ impl Scheduler {
             End::Crashed(reason) => (reason, None),
             End::Unreachable(reason, servers) => (reason, Some(servers)),
             End::Stopped => {
-                let reason = Reason::new("it ended without being told to", false);
+                let reason = Reason::new("the job ended without being stopped", false);
                 (Arc::new(reason), None)
             }
         };
@@ -461,7 +461,7 @@ impl Scheduler {
         out: &mut Vec<ScheduleAction>,
     ) {
         let (id, run) = self.jobs.change(slot, |job, _| {
-            let run = job.phase.run().expect("only what runs is stopped");
+            let run = job.phase.run().expect("only a running job is stopped");
             let foreign = false;
             job.phase = Phase::Stopping { run, foreign, then };
             (job.id.clone(), run)

@@ -1,7 +1,7 @@
 //! The connection to a server's `_db_updates`: opened, followed, and reopened.
 //!
 //! SUMMARY   [`follow`] passes the server's updates to subscribers, until there are none or the server refuses.
-//! PROMISES  Subscribers are notified of its end, even if its thread ends.
+//! PROMISES  Subscribers are notified of the connection's end, even if the thread ends.
 //! SOURCE    CouchDB's `_db_updates?feed=continuous`: an object a line, empty lines as heartbeats.
 
 use std::fmt::Display;
@@ -86,14 +86,14 @@ async fn follow_again(server: &Server, endpoint: &Endpoint) {
         match follow_once(server, endpoint).await {
             Ended::Refused(why) => {
                 if !server.subscribers(|all| all.is_refused()) {
-                    warn!(endpoint.logger(), "a source does not tell which of its databases change: replications have feeds of their own";
+                    warn!(endpoint.logger(), "a source does not report which of its databases change: replications use their own feeds";
                           "server" => endpoint.url(), "error" => &why, "remedy" => REMEDY);
                 }
                 let why = format!("a feed of its own, because of {why}; {REMEDY}");
                 return server.wake(|all| all.refused(&why, Instant::now()));
             }
             Ended::Lost(why) => {
-                info!(endpoint.logger(), "the connection that tells which databases change was lost, and is made again";
+                info!(endpoint.logger(), "the connection that reports changed databases was lost, and is reopened";
                       "server" => endpoint.url(), "error" => &why);
                 let why = format!("a feed of its own until there is a connection: {why}");
                 server.wake(|all| all.failed(&why, Instant::now()));
@@ -130,7 +130,7 @@ async fn follow_once(server: &Server, endpoint: &Endpoint) -> Ended {
     loop {
         match body.chunk().await {
             Ok(Some(piece)) => parser.push(&piece),
-            Ok(None) => return lost(&"it ended"),
+            Ok(None) => return lost(&"the response ended"),
             Err(failed) => return lost(&failed),
         }
         loop {

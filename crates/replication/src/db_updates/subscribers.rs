@@ -145,7 +145,7 @@ impl Subscribers {
         true
     }
 
-    /// The connection is open: all read once, since earlier writes are unknown.
+    /// The connection is open. Returns the subscribers to wake: all, since earlier writes are unknown.
     pub(super) fn opened(&mut self) -> Vec<SubscriberId> {
         self.connection = Connection::Up;
         for subscriber in self.all.values_mut() {
@@ -245,7 +245,7 @@ impl Subscribers {
         self.set_due(id, false);
     }
 
-    /// A subscriber has to read: its time is up, or it has not read to the end.
+    /// A subscriber has to read: its read interval has passed, or it has not read to the end.
     pub(super) fn due(&mut self, id: SubscriberId) {
         self.set_due(id, true);
     }
@@ -349,7 +349,7 @@ mod tests {
         assert_eq!(turns[0].0, "refused");
         assert!(
             subscribers.failed("refused", now + AWAY_MAX * 2).is_empty(),
-            "they are woken once"
+            "subscribers are woken once"
         );
         subscribers.opened();
         assert_eq!(subscribers.next(ids[0]), Next::Read);
@@ -365,7 +365,11 @@ mod tests {
         assert_eq!(subscribers.next(ids[0]), own);
         assert!(!subscribers.take_connection(now));
         assert!(subscribers.take_connection(now + REFUSED_FOR));
-        assert_eq!(subscribers.next(ids[0]), own, "until it is made");
+        assert_eq!(
+            subscribers.next(ids[0]),
+            own,
+            "until the connection is made"
+        );
         subscribers.failed("timeout", now + REFUSED_FOR);
         assert_eq!(subscribers.next(ids[0]), own);
         assert!(subscribers.is_refused());
@@ -385,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deleted_database_is_forgotten() {
+    fn a_deletion_is_kept_even_if_the_database_is_created_again() {
         let (mut subscribers, ids) = waiting();
         subscribers.told("b", Update::Deleted);
         subscribers.told("b", Update::Other);
@@ -394,14 +398,14 @@ mod tests {
     }
 
     #[test]
-    fn a_read_that_was_not_finished_and_one_whose_time_is_over_are_due() {
+    fn a_subscriber_made_due_reads_again() {
         let (mut subscribers, [id, ..]) = waiting();
         subscribers.due(id);
         assert_eq!(subscribers.next(id), Next::Read);
     }
 
     #[test]
-    fn subscribers_that_left_leave_nothing() {
+    fn nothing_is_kept_of_subscribers_that_left() {
         let (mut subscribers, ids) = waiting();
         for id in ids {
             subscribers.leave(id);

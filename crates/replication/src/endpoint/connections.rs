@@ -2,8 +2,8 @@
 //!
 //! SUMMARY   [`Connections`] has places for requests in flight, and decides whether idle connections may be kept.
 //!           [`ConnectionsMax`] has the available descriptors.
-//! PROMISES  Besides the feeds, one for each replication, no more requests are in flight than there are places; others
-//!           wait in order of arrival. When descriptors are scarce, no connection is kept after its request. So
+//! PROMISES  Not counting the feeds, one for each replication, no more requests are in flight than there are places;
+//!           others wait in order of arrival. When descriptors are scarce, no connection is kept after its request. So
 //!           connections never exhaust the descriptors. Places are in [`Lane`]s: the holder of a place waits for
 //!           later lanes only, so nothing waits forever.
 

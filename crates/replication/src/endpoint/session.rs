@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn without_credentials_no_session_is_requested() {
+    fn no_session_is_requested_without_credentials() {
         let session = Session::new(false, seconds(550), seconds(5));
         assert!(sends(&session, Instant::now()) == Credentials::Basic);
     }

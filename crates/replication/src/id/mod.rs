@@ -138,7 +138,7 @@ fn add_options(list: &mut List, options: &Options, filter_code: Option<&str>, te
     if let Some(seq) = &options.since_seq {
         erlang::json(seq.as_json(), list.element(term));
     }
-    // Another engine may pass other documents. Ids are the same in any engine.
+    // Another engine may pass other documents, except by document ids, which are the same in any engine.
     let runs_here = options.filter_at == FilterAt::Settee;
     if runs_here && !matches!(options.filter, Filter::DocIds(_)) {
         erlang::binary("filter_at_settee", list.element(term));
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn an_endpoint_is_hashed_as_couchdbs_own_test_has_it() {
+    fn an_endpoint_is_hashed_as_in_couchdbs_own_test() {
         let replication = replication(json!({}));
         let mut term = vec![erlang::VERSION];
         let mut list = List::begin(&mut term);

@@ -1,4 +1,4 @@
-//! Settings shared by daemons, in memory, for tests. All other requests fail.
+//! A fleet store in memory, for tests: daemons, settings and secrets. All other requests fail.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -15,7 +15,7 @@ use crate::fleet::{
 };
 use policy::ownership::{Claim, Claimed, Counts, DocId, Epoch, ListedDoc, Reach};
 
-/// Shared settings in memory.
+/// The number of daemons, and shared settings and secrets.
 #[derive(Debug, Default)]
 pub struct FakeFleet {
     overrides: Mutex<BTreeMap<(String, String), String>>,

@@ -93,7 +93,7 @@ impl Relay {
         }
     }
 
-    /// Does pending work while no line waits for an answer.
+    /// While no line waits for an answer: ends after the last input, or returns the process when due.
     fn poll_quiet(&mut self, cx: &mut Context<'_>) -> Poll<Event> {
         if !self.unanswered.is_empty() {
             return Poll::Pending;

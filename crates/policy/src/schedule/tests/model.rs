@@ -301,7 +301,7 @@ impl Model {
                 Some(Some(End::Crashed(reason.clone())))
             }
             End::Stopped if !job.stopping && job.transient => {
-                let text = "it ended without being told to";
+                let text = "the job ended without being stopped";
                 Some(Some(End::Crashed(reason(text))))
             }
             _ => None,
@@ -333,7 +333,7 @@ impl Model {
         }
         let reason = match end {
             End::Crashed(reason) | End::Unreachable(reason, _) => reason,
-            _ => reason("it ended without being told to"),
+            _ => reason("the job ended without being stopped"),
         };
         job.history
             .push(now, HistoryEvent::Crashed(reason.clone()), max);

@@ -123,7 +123,7 @@ async fn a_server_without_sessions_gets_basic_credentials() {
 }
 
 #[tokio::test]
-async fn without_credentials_no_session_is_requested() {
+async fn no_session_is_requested_without_credentials() {
     let server = Server::start(|_| Answer::new(200, "{}")).await;
     server.endpoint().request(Request::get("")).await.unwrap();
     assert_eq!(server.lines(), ["GET /db/"]);

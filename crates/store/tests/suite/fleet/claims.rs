@@ -34,7 +34,7 @@ pub async fn a_document_has_one_owner_while_the_owners_lease_lasts(
     assert_eq!(
         at_entry,
         counts(3, 1),
-        "a daemon that has not claimed does not"
+        "a daemon that has not claimed does not count"
     );
     assert_eq!(claim(fleet, first, 2, 2).await.len(), 2);
     let left = fleet.claim(second, Request(1), 9).await.unwrap();
@@ -52,7 +52,11 @@ pub async fn a_document_has_one_owner_while_the_owners_lease_lasts(
         fleet.renew(first, false, Reach::default()).await.unwrap(),
         None
     );
-    assert_eq!(claim(fleet, first, 4, 9).await, [], "its lease has expired");
+    assert_eq!(
+        claim(fleet, first, 4, 9).await,
+        [],
+        "the first lease has expired"
+    );
     let (docs, seen) = fleet
         .renew(second, false, Reach::default())
         .await
@@ -100,7 +104,11 @@ pub async fn documents_that_request_no_replication_are_not_claimed_and_owners_ar
         .await
         .unwrap();
     let row = fleet.job_rows(ids(&["a"])).await.unwrap().remove(0);
-    assert_eq!(row.past.as_deref(), Some("past"), "it still requests one");
+    assert_eq!(
+        row.past.as_deref(),
+        Some("past"),
+        "a still requests a replication"
+    );
     let rev = one(&store, edit("a", Some(rev), DONE)).await.unwrap();
     let (docs, seen) = fleet
         .renew(first, false, Reach::default())
@@ -141,10 +149,10 @@ pub async fn a_release_ends_the_claim_that_it_names_and_no_later_one(place: &Tes
         .await
         .unwrap()
         .unwrap();
-    assert_eq!(docs.len(), 2, "they are under a later claim");
+    assert_eq!(docs.len(), 2, "both are under a later claim");
 }
 
-/// Daemons that claim at the same time never get the same document, and leave none.
+/// Daemons that claim at the same time never get the same document. Those that they skip can be claimed later.
 pub async fn daemons_that_claim_at_the_same_time_never_get_the_same_document(place: &TestPlace) {
     const DOCUMENTS: usize = 400;
     const DAEMONS: u64 = 4;
@@ -222,7 +230,7 @@ pub async fn each_daemon_claims_in_its_own_order(place: &TestPlace) {
 }
 
 /// Epochs are removed when they depart, are succeeded, or have expired and own nothing.
-pub async fn epochs_that_departed_were_succeeded_or_expired_owning_nothing_are_removed(
+pub async fn departed_or_succeeded_epochs_and_expired_ones_without_documents_are_removed(
     place: &TestPlace,
     end_lease: impl Fn(u64),
 ) {
@@ -239,19 +247,31 @@ pub async fn epochs_that_departed_were_succeeded_or_expired_owning_nothing_are_r
     let taken = fleet
         .take_epoch(name("h:2"), Epoch(5), vec![Epoch(2), Epoch(77)])
         .await;
-    assert_eq!(taken.unwrap(), counts(2, 0), "2 is removed, 1 has expired");
+    assert_eq!(
+        taken.unwrap(),
+        counts(2, 0),
+        "epoch 2 is removed, 1 has expired"
+    );
     fleet.depart(Epoch(4)).await.unwrap();
     let daemons = fleet.daemons().await.unwrap();
     let seen: Vec<_> = daemons
         .iter()
         .map(|(daemon, docs)| (daemon.epoch.0, daemon.lease.is_some(), *docs))
         .collect();
-    assert_eq!(seen, [(5, true, 0), (1, false, 1)], "1 owns a document");
+    assert_eq!(
+        seen,
+        [(5, true, 0), (1, false, 1)],
+        "epoch 1 owns a document"
+    );
     let (daemon, _) = &daemons[0];
     assert!(daemon.lease.unwrap() <= LEASE && daemon.name == name("h:2"));
     assert_eq!(claim(fleet, Epoch(5), 1, 9).await, ids(&["a", "b"]));
     enter(fleet, 6).await;
-    assert_eq!(fleet.daemons().await.unwrap().len(), 2, "1 owns nothing");
+    assert_eq!(
+        fleet.daemons().await.unwrap().len(),
+        2,
+        "epoch 1 owns nothing"
+    );
 }
 
 /// A daemon that leaves does not count as alive, even if a late renewal arrives.
@@ -295,7 +315,11 @@ pub async fn one_of_two_documents_with_the_same_replication_gets_it(place: &Test
         ("b", "a", one_of)
     };
     assert_eq!(refused, Err(IdTaken { by: has.into() }));
-    assert_eq!(set(first, has, "rep").await, Some(Ok(())), "it keeps it");
+    assert_eq!(
+        set(first, has, "rep").await,
+        Some(Ok(())),
+        "the owner keeps the replication"
+    );
     let rev = revs[usize::from(!has_a)].clone();
     one(&store, edit(has, Some(rev), DONE)).await.unwrap();
     assert_eq!(set(first, has_not, "rep").await, Some(Ok(())));
@@ -329,7 +353,7 @@ pub async fn ids_of_many_documents_are_set_in_one_request(place: &TestPlace) {
     assert_eq!(
         set_id(fleet, first, "b", "old").await,
         Some(Ok(())),
-        "it is free now"
+        "the old id is free now"
     );
 }
 
@@ -407,5 +431,5 @@ pub async fn daemons_are_notified_when_there_may_be_something_to_claim(place: &T
     notified("a daemon that is gone").await;
     let rev = one(&store, edit("a", Some(rev), DONE)).await.unwrap();
     one(&store, edit("a", Some(rev), ASKS)).await.unwrap();
-    notified("a document that requests one again").await;
+    notified("a document that requests a replication again").await;
 }

@@ -133,7 +133,7 @@ impl Model {
     pub(super) fn serve(&mut self, at: usize, waiter: usize) {
         let ask = self.pools[at].queue.remove(waiter);
         let pool = &self.pools[at];
-        let chosen = pool.pick(&ask).expect("the caller found one");
+        let chosen = pool.pick(&ask).expect("the caller found a process");
         let proc = &pool.procs[chosen];
         let id = proc.id;
         if pool.isolates_max > 0 {
