@@ -39,7 +39,8 @@ const RESET_RETRY_DELAY: Duration = Duration::from_millis(20);
 pub struct Manager(Rc<dyn Fn() -> ManagerAddress>);
 
 impl Manager {
-    /// `address` returns the current manager. It is called once, and again whenever a manager is gone.
+    /// `address` returns the current manager. It is called for each client, for each caller on another thread, and
+    /// whenever a manager is gone.
     pub fn new(address: impl Fn() -> ManagerAddress + 'static) -> Self {
         Self(Rc::new(address))
     }
@@ -212,7 +213,7 @@ impl Caller {
     /// design documents include this check.
     ///
     /// # Errors
-    /// [`GetProcError::Unable`]; or there is no such language, or no manager.
+    /// [`GetProcError::Unable`]; [`GetProcError::NotForCaller`]; or there is no such language, or no manager.
     pub async fn require(
         &self,
         language: &LanguageName,

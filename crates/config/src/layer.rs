@@ -177,7 +177,7 @@ impl Source for Layer {
     fn collect(&self) -> Result<Map<String, config::Value>, config::ConfigError> {
         let mut all = json!({});
         for ((section, key), (value, _)) in &self.values {
-            // Sections of a family are tables in one, and shares a table of the replicator.
+            // `[pools.NAME]` is the table NAME of `pools`, and shares are a table of `replicator`.
             let (outer, inner) = section.split_once('.').unwrap_or((section, key));
             if section == outer {
                 all[outer][key] = value.clone()
