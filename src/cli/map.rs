@@ -64,7 +64,7 @@ Exit codes:
       and document; or the map function throws for every document
   69  --socket: no service answers
   74  reading or writing failed
-  75  no process was available; or it was interrupted, and says how far it came
+  75  no process was available; or the run was interrupted; the error says how far it came
   77  a file may not be read, or the socket belongs to another user
   78  the configuration is wrong, or has no such language
 

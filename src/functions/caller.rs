@@ -59,7 +59,7 @@ struct Shared {
     /// The manager's address as last looked up: a lookup costs more than a call.
     address: RefCell<ManagerAddress>,
     client: Pid,
-    /// The pools that it may use; `None`: any.
+    /// The pools and languages that it may use; `None`: any.
     limits: RefCell<Option<CallerLimits>>,
     /// Shown as the holder of its processes.
     who: RefCell<Option<Arc<Holder>>>,
@@ -134,7 +134,7 @@ impl Caller {
         self.shared.who.borrow().clone()
     }
 
-    /// Limits it to some pools from now on; `None`: any.
+    /// Limits the pools and languages that it may use from now on; `None`: any.
     pub(crate) fn hold_to(&self, limits: Option<CallerLimits>) {
         self.shared.limits.replace(limits);
     }

@@ -201,7 +201,7 @@ fn command(language: &str, value: Value) -> Result<Value, Fault> {
             "give the command that starts its query server, or leave the language out",
         )),
         (false, false) => Err(Fault::new(
-            format!("this program has no query server for {language:?} inside"),
+            format!("there is no built-in query server for {language:?}"),
             format!("give a command; only {JAVASCRIPT} is built in"),
         )),
     }

@@ -194,7 +194,7 @@ impl PasswordHash {
         }
     }
 
-    /// Returns a decoy with this cost that nothing matches.
+    /// Returns this hash with another cost: a decoy, if made from an [unmatchable](Self::unmatchable) one.
     pub fn at_cost(&self, cost: Cost) -> Self {
         Self {
             form: Form::Pbkdf2(cost),
