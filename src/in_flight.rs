@@ -2,8 +2,8 @@
 //!
 //! SUMMARY   [`InFlight`] tracks the total and who holds how much; a [`Share`] belongs to one request, and is
 //!           returned with it.
-//! PROMISES  All shares together never exceed the bound. A sender that holds much leaves some to others: beyond one
-//!           request, no sender holds more than is still free, and a part is reserved for small requests.
+//! PROMISES  All shares together never exceed the bound. A sender with other requests gets a large one only if as
+//!           much stays free as it then holds. A part is reserved for small requests.
 //! CALLED    By HTTP for bodies and answers, by connections of the sockets for lines and replies.
 //! SOURCE    Dynamic thresholds for shared buffers (Choudhury and Hahne, 1998).
 
@@ -105,7 +105,7 @@ impl InFlight {
         }
     }
 
-    // Each change under the lock is a single step, so that a panic elsewhere leaves it intact.
+    // Nothing under the lock panics halfway through a change.
     fn held(&self) -> MutexGuard<'_, Held> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn all_addresses_of_a_peer_are_one() {
+    fn all_addresses_of_an_ipv6_network_are_one_peer() {
         let network = |text: &str| network_of(text.parse().unwrap()).to_string();
         assert_eq!(network("2001:db8:1:2:3:4:5:6"), "2001:db8:1:2::");
         assert_eq!(network("::ffff:10.0.0.1"), "10.0.0.1");

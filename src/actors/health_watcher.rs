@@ -331,7 +331,7 @@ impl Actor for HealthWatcher {
     fn started(&mut self, ctx: &mut Self::Context) {
         self.look(ctx);
         ctx.run_later(SIZE_FIRST, Self::look_at_size);
-        // They were just read.
+        // The files were read at the start.
         ctx.run_later(FILES_EVERY, Self::look_at_files);
     }
 }

@@ -64,7 +64,7 @@ Exit codes:
       and document; or the map function throws for every document
   69  --socket: no service answers
   74  reading or writing failed
-  75  no process was available; or it was interrupted, and says how far it came
+  75  no process was available; or the run was interrupted; the error says how far it came
   77  a file may not be read, or the socket belongs to another user
   78  the configuration is wrong, or has no such language
 
@@ -105,8 +105,8 @@ pub struct Args {
     /// Print rows as they come, in any order, with little memory for any number.
     #[arg(long, requires = "map")]
     unsorted: bool,
-    /// Print rows as JSON objects, or as CSV: a header, then id, key and value; reduced rows have no id. A text is
-    /// itself, null an empty field, everything else JSON.
+    /// Print rows as JSON objects, or as CSV: a header, then id, key and value; reduced rows have no id. A string
+    /// is printed as it is, null as an empty field, everything else as JSON.
     #[arg(long, value_name = "FORMAT", requires = "map")]
     output: Option<Format>,
     /// Borrow processes of the service that listens here; default PATH (needed right before INPUT):
@@ -305,7 +305,7 @@ impl Job<'_> {
         let Some(produced) = produced else {
             let (documents, rows) = (counts.documents.get(), counts.rows.get());
             let what = format!("interrupted after {documents} documents and {rows} rows");
-            let hint = "start it again; rows are printed as they come with --unsorted alone";
+            let hint = "run it again; only with --unsorted are rows printed as they come";
             return Err(CliError::new(Exit::TryAgain, what, hint));
         };
         if let Some(call) = processes.call() {
@@ -325,10 +325,10 @@ impl Job<'_> {
         }
     }
 
-    /// Shows reports that belong to no document with rows.
+    /// Shows the reports that were not shown with a document.
     fn show_rest(&self, told: &Told, produced: &Result<(), ViewError>) {
         let file = match produced {
-            // It is reported with its position.
+            // The error is reported with its position.
             Err(ViewError::Compile { .. }) => return,
             Err(ViewError::Document { .. }) => self.args.map.as_ref(),
             _ => self.args.reduce.as_ref(),
@@ -493,7 +493,9 @@ async fn interrupt() {
 
 fn no_process(error: &ProcessError, language: &str) -> CliError {
     let (code, hint) = match error.kind {
-        ProcessErrorKind::Unavailable => (Exit::Unavailable, "start it again, and then this"),
+        ProcessErrorKind::Unavailable => {
+            (Exit::Unavailable, "start the service, then run this again")
+        }
         ProcessErrorKind::NoProcess { retry: false } => (
             Exit::Config,
             "correct its command in [query_servers]; `settee check-config` shows it",

@@ -103,7 +103,8 @@ pub fn run(args: &Args) -> Result<(), CliError> {
     })
 }
 
-/// Returns two lines for each problem, cut to the terminal's width, and an empty line; empty without problems.
+/// Returns two lines for each of the first problems, cut to the terminal's width, the number of the others, and an
+/// empty line; empty without problems.
 fn problems(health: &Health, layout: Layout) -> String {
     let fitting = |line: &str| shortened(line, layout.width.unwrap_or(usize::MAX)) + "\n";
     let told = health.problems.iter().take(PROBLEMS_SHOWN).map(|problem| {
@@ -150,7 +151,7 @@ fn check_fleet(health: &FleetHealth) -> Result<(), CliError> {
     } in daemons().filter(|told| told.omitted > 0)
     {
         text += &printable(&format!(
-            "{daemon}: {omitted} further problems: settee status --check there lists all"
+            "{daemon}: {omitted} further problems: settee status --check on its machine lists all"
         ));
         text.push('\n');
     }

@@ -31,7 +31,7 @@ impl WatchArgs {
         self.table.layout()
     }
 
-    /// Prints the result of `ask` repeatedly, until the output is closed.
+    /// Prints the result of `ask`: once, or with `--watch` repeatedly until the output is closed.
     ///
     /// # Errors
     /// Those of `ask`, and a failure of standard output.

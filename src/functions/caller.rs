@@ -39,7 +39,8 @@ const RESET_RETRY_DELAY: Duration = Duration::from_millis(20);
 pub struct Manager(Rc<dyn Fn() -> ManagerAddress>);
 
 impl Manager {
-    /// `address` returns the current manager. It is called once, and again whenever a manager is gone.
+    /// `address` returns the current manager. It is called for each client, for each caller on another thread, and
+    /// whenever a manager is gone.
     pub fn new(address: impl Fn() -> ManagerAddress + 'static) -> Self {
         Self(Rc::new(address))
     }
@@ -58,7 +59,7 @@ struct Shared {
     /// The manager's address as last looked up: a lookup costs more than a call.
     address: RefCell<ManagerAddress>,
     client: Pid,
-    /// The pools that it may use; `None`: any.
+    /// The pools and languages that it may use; `None`: any.
     limits: RefCell<Option<CallerLimits>>,
     /// Shown as the holder of its processes.
     who: RefCell<Option<Arc<Holder>>>,
@@ -133,7 +134,7 @@ impl Caller {
         self.shared.who.borrow().clone()
     }
 
-    /// Limits it to some pools from now on; `None`: any.
+    /// Limits the pools and languages that it may use from now on; `None`: any.
     pub(crate) fn hold_to(&self, limits: Option<CallerLimits>) {
         self.shared.limits.replace(limits);
     }
@@ -212,7 +213,7 @@ impl Caller {
     /// design documents include this check.
     ///
     /// # Errors
-    /// [`GetProcError::Unable`]; or there is no such language, or no manager.
+    /// [`GetProcError::Unable`]; [`GetProcError::NotForCaller`]; or there is no such language, or no manager.
     pub async fn require(
         &self,
         language: &LanguageName,

@@ -27,7 +27,7 @@ use crate::query_server::call::Call;
 /// Documents for which one more process is borrowed.
 const DOCUMENTS_PER_PROCESS: usize = 256;
 
-/// The number of processors: to find it the system reads files.
+/// The number of processors, cached: the system reads files to find it.
 static CORES: LazyLock<usize> = LazyLock::new(|| available_parallelism().map_or(1, NonZero::get));
 
 impl QueryServers {

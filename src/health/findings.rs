@@ -127,7 +127,7 @@ impl Kind {
             Self::ServiceClosed | Self::PoolCrowded => (WARNING, 5),
             // A single late answer is not a problem.
             Self::StoreSlow => (WARNING, 10),
-            // It may be due to a burst of work.
+            // Slow answers may be due to a burst of work.
             Self::ServerSlow => (WARNING, 30),
             // New databases start processes for a while, and a restarted daemon is back by then.
             Self::PoolExchanging | Self::DaemonGone | Self::StillLoading => (WARNING, 60),
@@ -335,7 +335,7 @@ pub(crate) fn of_store(error: Option<&str>, took: Duration, is_loading: bool) ->
     away.into_iter().chain(slow).chain(loading).collect()
 }
 
-/// Checks the size of the documents in the store, in bytes: now, and the recent minimum.
+/// Reports that the documents in the store grew to `bytes` bytes, from the recent minimum.
 pub(crate) fn of_growth(bytes: u64, smallest: u64) -> Problem {
     let mebibytes = |bytes: u64| bytes >> 20;
     let minutes = GROWN_WITHIN.as_secs() / 60;
@@ -356,7 +356,7 @@ pub(crate) fn of_daemons(fleet: &Value) -> Vec<Problem> {
     let gone = rows
         .iter()
         .filter(|row| !lives(row) && row["leaving"] != true);
-    // A restarted one has another row.
+    // A restarted daemon has another row.
     let gone = gone
         .filter(|row| {
             let same = rows.iter().filter(|other| address(other) == address(row));
@@ -364,7 +364,7 @@ pub(crate) fn of_daemons(fleet: &Value) -> Vec<Problem> {
         })
         .map(|row| {
             let count = row["documents"].as_u64().unwrap_or(0);
-            let cause = "its lease is over: it is dead, hangs, or cannot reach the database";
+            let cause = "its lease expired: it is dead, hangs, or cannot reach the database";
             let remedy = "check its machine; others take over (docs/fleet.md)";
             Kind::DaemonGone.found(&address(row), count, cause, remedy)
         });
@@ -414,7 +414,7 @@ pub(crate) fn of_differences(own: &Report, others: &[Report]) -> Vec<Problem> {
         let differing: Vec<&Report> = told.iter().filter(differs).copied().collect();
         let whose = names(&differing, |report| report.health.daemon.clone());
         let cause =
-            format!("other settings of [{section}] are in force at {whose} than at this daemon");
+            format!("the settings of [{section}] at {whose} differ from those of this daemon");
         let remedy =
             "GET /_node/_local/_config of each shows them; then correct the files and reload";
         found.extend(of(&format!("[{section}]"), &differing, cause, remedy));

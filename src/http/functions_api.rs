@@ -12,7 +12,7 @@ use crate::functions::QueryServers;
 use crate::messages::function_costs::{CostsPage, CostsQuery};
 use crate::messages::tenant_costs::{TenantCostsPage, TenantCostsQuery};
 
-/// Selected by the parameters `period`, `sort` and `limit`.
+/// Lists functions, selected by the parameters `period`, `sort` and `limit`.
 pub(super) async fn list(request: HttpRequest, shared: Data<HttpContext>, user: User) -> Answer {
     let params = Params::of(&request)?;
     let [period, sort] = ["period", "sort"].map(|name| params.get(name));
@@ -30,7 +30,7 @@ pub(super) async fn costs(
     Ok(shared.pool.run(Costs(query), user.principal()).await?)
 }
 
-/// Selected by the parameters `sort`, `limit` and `db`.
+/// Lists databases, selected by the parameters `sort`, `limit` and `db`.
 pub(super) async fn tenants(request: HttpRequest, shared: Data<HttpContext>, user: User) -> Answer {
     let params = Params::of(&request)?;
     let db = params.get("db").map(str::to_owned);

@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_what_their_parameter_takes_or_refused() {
+    fn values_of_the_wrong_type_are_refused_and_the_last_value_applies() {
         let params = Params::read("limit=7&skip=x&a=true&b=1&key=%22k%22&neg=-1&limit=8").unwrap();
         assert_eq!(params.count("limit").unwrap(), Some(8));
         assert_eq!(params.count("none").unwrap(), None);
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_says_the_same_as_a_query() {
+    fn members_of_a_body_are_read_like_query_parameters() {
         let body = json!({"startkey": "a", "limit": 2, "descending": true, "feed": "longpoll"});
         let params = Params::default().with_body(&body);
         assert_eq!(params.json(&["startkey"]).unwrap(), Some(json!("a")));

@@ -13,7 +13,7 @@ use super::answer::Refusal;
 /// The content type of streams of lines, in both directions.
 pub(super) const NDJSON: &str = "application/x-ndjson";
 
-/// Returns a path without leading and trailing slashes, which make no difference.
+/// Returns a path without a leading and a trailing slash, which make no difference.
 pub(super) fn trimmed(path: &str) -> &str {
     let path = path.strip_prefix('/').unwrap_or(path);
     path.strip_suffix('/').unwrap_or(path)

@@ -171,7 +171,7 @@ pub(super) fn priority(body: &str) -> Result<JobOrder, Refusal> {
     Ok(JobOrder::Priority(order.require("priority", what)?))
 }
 
-/// Uses CouchDB's texts for these two errors.
+/// Parses a number that is not negative. The errors are worded as in CouchDB.
 fn bounded(params: &Params, name: &str, default: usize) -> Result<usize, Refusal> {
     let refuse = |reason: String| Err(Refusal::bad_request(reason));
     match params.get(name).map(str::parse::<i128>) {
@@ -325,7 +325,7 @@ impl From<ReplicatorError> for Refusal {
             ReplicatorError::BareName(_) => {
                 Self::new(StatusCode::BAD_REQUEST, "invalid_replication", reason)
             }
-            // CouchDB's name for the result of its filter_fetch_error.
+            // CouchDB, too, answers its filter_fetch_error with `not_found`.
             ReplicatorError::Filter(_) | ReplicatorError::Missing => Self::not_found(&reason),
             ReplicatorError::Selection(_) => Self::bad_request(reason),
             ReplicatorError::Unexpected { .. }
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn states_are_taken_in_any_case_and_unknown_ones_named() {
+    fn names_of_states_ignore_case_and_unknown_ones_are_reported() {
         let of = |text| states(text, &[]).map_err(|refusal| refusal.reason());
         assert_eq!(of(None), Ok(vec![]));
         assert_eq!(

@@ -197,8 +197,8 @@ impl PromptClass {
 /// How many bytes of a command are searched for its first word.
 const WORD_BYTES: usize = 48;
 
-/// Returns a command's first element as written, without its quotes, if it is a short string; otherwise the command's
-/// beginning.
+/// Returns a command's first element as written, without its quotes and at most [`WORD_BYTES`] long; empty if it is
+/// not a string.
 fn first_word(command: &[u8]) -> &[u8] {
     let beginning = &command[..command.len().min(WORD_BYTES)];
     let Some(word) = beginning.strip_prefix(b"\"") else {
@@ -232,7 +232,7 @@ pub(crate) fn forget(config: &str) -> Bytes {
     Bytes::from(format!("[\"forget\",{config}]"))
 }
 
-/// The `reset` before Settee's own function calls: like [`reset`], and requests error texts and a console from
+/// The `reset` before Settee's own function calls: like [`reset`], and requests string reasons and a console from
 /// JavaScript. With `report` it requests error logs from every query server.
 pub(crate) fn reset_for_calls(config: &str, language: &LanguageName, report: bool) -> Bytes {
     let is_javascript = language.as_str() == DEFAULT_LANGUAGE;
@@ -395,8 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn javascript_is_asked_for_errors_in_words_and_a_console_and_other_languages_get_couchdbs_reset()
-     {
+    fn only_javascript_is_requested_to_give_string_reasons_and_a_console() {
         let reset = |config, language| reset_for_calls(config, &LanguageName::new(language), false);
         assert_eq!(
             reset(r#"{"timeout":5000}"#, "JavaScript"),

@@ -63,7 +63,7 @@ impl Database {
     /// Writes documents that have ids; each has its own result, in the same order.
     ///
     /// # Errors
-    /// See [`StoreError`]; then none is written.
+    /// See [`StoreError`]; then only `_local/` documents may have been written.
     pub async fn write(
         &self,
         documents: Vec<Incoming>,

@@ -31,7 +31,7 @@ const TRIGGERED: &str = "triggered";
 /// The state of a failed one that will be retried.
 const ERROR: &str = "error";
 
-/// The short reason of a document whose replication is another's.
+/// The short reason of a document whose replication belongs to another document.
 pub(crate) const TAKEN: &str = "duplicate replication";
 const ALREADY_STARTED: &str = "already started, triggered by document";
 
@@ -88,7 +88,7 @@ impl Outcome {
     }
 }
 
-/// Returns the reason of a document whose replication is another's, in CouchDB's words.
+/// Returns the reason of a document whose replication belongs to another document, worded as in CouchDB.
 pub(crate) fn already_started(job: &ReplicationId, doc: &str, other: &DocRef) -> String {
     let DocRef { database, id } = other;
     format!(
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_of_a_state_is_that_of_its_beginning() {
+    fn writing_the_same_state_again_keeps_its_time() {
         let failed = Outcome::Failed {
             reason: "new".to_owned(),
         };
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn passing_states_are_written_only_where_that_is_configured() {
+    fn temporary_states_are_written_only_with_update_docs() {
         let triggered = Outcome::Triggered { id: "x".to_owned() };
         assert!(!triggered.is_written(false) && triggered.is_written(true));
         let failed = Outcome::Failed {

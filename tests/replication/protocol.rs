@@ -145,7 +145,7 @@ async fn design_documents_and_attachments_are_read_and_written_one_by_one() {
 }
 
 #[actix_rt::test]
-async fn without_bulk_get_everything_is_read_one_by_one() {
+async fn everything_is_read_one_by_one_if_bulk_get_is_off() {
     let (source, target) = two().await;
     fill(&source, 10);
     run(&body_with(
@@ -176,7 +176,7 @@ async fn an_empty_target_is_soon_no_longer_queried_for_missing_revisions() {
         .normal();
     assert!(target.server.count("POST _revs_diff") <= 10);
     assert_eq!(target.trees(), source.trees());
-    // A target that has everything is always asked.
+    // A target that has everything is always queried.
     let options = json!({"worker_batch_size": 5, "worker_processes": 1, "winning_revs_only": true});
     let before = target.server.count("POST _revs_diff");
     run(&body_with(&source.url(), &target.url(), options))
@@ -278,7 +278,7 @@ async fn filtered_feeds_are_requested_as_couchdb_requests_them() {
 }
 
 #[actix_rt::test]
-async fn doc_ids_are_filtered_here_where_the_source_refuses_the_post() {
+async fn doc_ids_are_filtered_locally_if_the_source_refuses_the_post() {
     let (source, target) = two().await;
     fill(&source, 5);
     source.fault(|request| {

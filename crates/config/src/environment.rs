@@ -1,8 +1,8 @@
 //! Reads environment variables into entries.
 //!
-//! SUMMARY   `SETTEE__SECTION__KEY`, in upper or lower case, sets any key, `SETTEE__REPLICATOR__SHARES__NAME` the share
-//!           of a case-sensitive name; `COUCHDB_QUERY_SERVER_LANGUAGE` sets a language's command, as for CouchDB, and
-//!           overrides the former.
+//! SUMMARY   `SETTEE__SECTION__KEY`, in upper or lower case, sets any key. `SETTEE__REPLICATOR__SHARES__NAME` sets the
+//!           share of a case-sensitive name. `COUCHDB_QUERY_SERVER_LANGUAGE` sets a language's command, as for CouchDB,
+//!           and overrides `SETTEE__QUERY_SERVERS__LANGUAGE`.
 //! PROMISES  The environment is passed in as data, so tests need no variables.
 //! SOURCE    `couch_proc_manager`, `get_servers_from_env`.
 //! DIFFERS   CouchDB keeps the case of a language, so lower-case ones are never found, and accepts an empty name.
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn own_variables_are_found_in_any_case() {
+    fn names_of_own_variables_ignore_case() {
         let layer = own(&variables(&[
             ("SETTEE__LOG__LEVEL", "debug"),
             ("settee__couchdb__os_process_timeout", "7000"),
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn couchdb_names_end_at_the_first_equals_sign() {
+    fn a_command_in_a_couchdb_variable_may_contain_an_equals_sign() {
         let layer = couchdb(&variables(&[(
             "COUCHDB_QUERY_SERVER_PYTHON",
             "A=1 couchpy",
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn empty_names_and_commands_are_noticed_and_ignored() {
+    fn couchdb_variables_without_effect_are_ignored_with_a_notice() {
         let layer = couchdb(&variables(&[
             ("COUCHDB_QUERY_SERVER_", "x"),
             ("COUCHDB_QUERY_SERVER_PYTHON", ""),

@@ -177,7 +177,7 @@ impl Source for Layer {
     fn collect(&self) -> Result<Map<String, config::Value>, config::ConfigError> {
         let mut all = json!({});
         for ((section, key), (value, _)) in &self.values {
-            // Sections of a family are tables in one, and shares a table of the replicator.
+            // `[pools.NAME]` is the table NAME of `pools`, and shares are a table of `replicator`.
             let (outer, inner) = section.split_once('.').unwrap_or((section, key));
             if section == outer {
                 all[outer][key] = value.clone()
@@ -201,7 +201,7 @@ fn command(language: &str, value: Value) -> Result<Value, Fault> {
             "give the command that starts its query server, or leave the language out",
         )),
         (false, false) => Err(Fault::new(
-            format!("this program has no query server for {language:?} inside"),
+            format!("there is no built-in query server for {language:?}"),
             format!("give a command; only {JAVASCRIPT} is built in"),
         )),
     }

@@ -6,7 +6,7 @@
 //! SOURCE    couch_passwords: `-pbkdf2-KEY,SALT,ITERATIONS` (SHA-1), `-pbkdf2:PRF-KEY,SALT,ITERATIONS`,
 //!           `-hashed-KEY,SALT` (SHA-1 of password and salt).
 //! DIFFERS   CouchDB writes the hash of a plain password back into its file; here the file is unchanged, and the hash
-//!           has the strength required in memory.
+//!           is only as slow as one in memory has to be.
 
 use std::fmt;
 
@@ -119,7 +119,7 @@ impl PasswordHash {
         }
     }
 
-    /// Returns a hash with the cost of a plain password's that nothing matches.
+    /// Returns a hash that no password matches, at the cost of a plain password's hash.
     pub fn unmatchable() -> Self {
         Self {
             form: Form::Pbkdf2(Cost::of_plain()),
@@ -194,7 +194,7 @@ impl PasswordHash {
         }
     }
 
-    /// Returns a decoy with this cost that nothing matches.
+    /// Returns this hash with another cost: a decoy, if made from an [unmatchable](Self::unmatchable) one.
     pub fn at_cost(&self, cost: Cost) -> Self {
         Self {
             form: Form::Pbkdf2(cost),
@@ -263,7 +263,7 @@ impl fmt::Debug for PasswordHash {
 mod tests {
     use super::*;
 
-    /// Test vectors of RFC 6070 (SHA-1) and independently computed ones (SHA-256, SHA-512).
+    /// Test vectors of RFC 6070 (SHA-1) and independently computed ones (SHA-256, `-hashed-`).
     #[test]
     fn couchdbs_hashes_are_understood() {
         let hashes = [

@@ -30,7 +30,7 @@ const KINDS: [&str; 7] = [
     "rewrites",
 ];
 
-/// Overhead of a design document in the table besides its texts, in bytes.
+/// Overhead of a design document in the table, in bytes, not counting its id and JSON text.
 const ENTRY_BYTES: usize = 1024;
 
 /// The realm of one function, found by its path. The handle is freed before the realm.
@@ -85,7 +85,8 @@ impl DesignDocs {
     /// functions stay compiled.
     ///
     /// # Errors
-    /// The id is not a string, or the document not an object; an earlier one is kept.
+    /// The id is not a string, or the document not an object; an earlier document is kept. Memory is exhausted; an
+    /// earlier document is gone.
     pub(super) fn teach(
         &mut self,
         id: Option<&str>,

@@ -165,7 +165,7 @@ pub fn json(json: &str, term: &mut Vec<u8>) {
     let mut open: Vec<OpenList> = Vec::new();
     // The text is valid: the walk does not end early.
     let _ = Cursor::of_valid(json.as_bytes()).walk(|token| {
-        // Members of objects are counted by name.
+        // Members of objects are counted at their names.
         if let Some(array) = open.last_mut()
             && !array.is_object
             && !matches!(token, Token::End)

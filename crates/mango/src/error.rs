@@ -63,12 +63,12 @@ pub enum SelectorErrorKind {
     #[error("invalid field normalization: $text belongs to the root of a selector")]
     BadField,
     /// A field's name has an empty segment.
-    #[error("invalid field name {0:?}: a segment between two points is empty")]
+    #[error("invalid field name {0:?}: a segment between two dots is empty")]
     InvalidFieldName(String),
     /// It exceeds one of this library's limits.
     #[error("the selector {what} (at most {limit})")]
     TooLarge {
-        /// The value that exceeds it.
+        /// The excess, for example `has too many bytes`.
         what: &'static str,
         /// The limit.
         limit: usize,

@@ -1,11 +1,11 @@
 //! Fields: their names, and finding many in one walk through a document.
 //!
-//! SUMMARY   [`segments`] splits a field's name at its points; [`Fields`] is a set of fields as a tree, and
+//! SUMMARY   [`segments`] splits a field's name at its dots; [`Fields`] is a set of fields as a tree, and
 //!           [`Fields::find`] finds their values in a document.
 //! PROMISES  A document is walked once for all fields of a level; other members are skipped. No recursion. Of members
 //!           with the same name the last one applies, as in JavaScript.
-//! SOURCE    Field names of CouchDB's Mango: `.` separates, `\.` is a point, a number is an array index (from 0; a
-//!           leading `+` is tolerated).
+//! SOURCE    Field names of CouchDB's Mango: `.` separates, `\.` is a literal dot, a number is an array index (from 0;
+//!           a leading `+` is tolerated).
 
 use std::collections::HashMap;
 
@@ -17,7 +17,7 @@ use json::string::unescape;
 /// Maximum number of segments of a field's name. Each walks part of the document once more.
 pub const FIELD_SEGMENTS_MAX: usize = 64;
 
-/// Splits a field's name at points without a preceding backslash.
+/// Splits a field's name at dots without a preceding backslash.
 ///
 /// # Errors
 /// A segment is empty, or there are more than [`FIELD_SEGMENTS_MAX`].
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_cut_at_points_without_a_backslash() {
+    fn a_name_is_split_at_dots_without_a_backslash() {
         for (name, expected) in [
             ("ab", &["ab"][..]),
             ("a.b.c", &["a", "b", "c"]),

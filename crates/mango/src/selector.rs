@@ -86,7 +86,8 @@ impl Selector {
     }
 }
 
-/// A selector for a value: the document at the root, or an element inside `$elemMatch`.
+/// A selector for a value: the document at the root, or an element or a key inside `$elemMatch`, `$allMatch` or
+/// `$keyMapMatch`.
 #[derive(Debug)]
 pub(crate) struct Scope {
     fields: Fields,

@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_are_those_of_a_map_that_is_walked_over() {
+    fn pages_equal_those_of_an_ordered_map() {
         const NAMES: usize = 4000;
         let mut random = TestRandom::for_test("pages_of_counted_names");
         let mut names = CountedNames::default();
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_looks_at_few_rows_however_many_names_were_removed() {
+    fn few_blocks_are_left_after_most_names_are_removed() {
         let mut names = CountedNames::default();
         let name = |n: usize| -> Arc<str> { format!("{n:06}").into() };
         (0..100_000).for_each(|n| assert_eq!(names.set(&name(n), 0), None));

@@ -55,7 +55,7 @@ mod tests {
     fn increases_of_the_last_minute_are_reported() {
         let mut increases = Increases::default();
         let mut note = |second, count| increases.note(at(second), "died", "js", count);
-        assert_eq!(note(0, 100), 0, "when the first ones occurred is unknown");
+        assert_eq!(note(0, 100), 0, "when the first 100 occurred is unknown");
         assert_eq!(note(2, 103), 3);
         assert_eq!(note(30, 110), 10);
         assert_eq!(note(60, 110), 10);

@@ -99,8 +99,8 @@ impl Store {
         Ok(Self { store, new_uuid })
     }
 
-    /// Returns this store's id like [`uuid`](DocumentStore::uuid) if the store is open, otherwise the id that a new
-    /// one would get. Opens nothing: a service that only lends processes needs no store.
+    /// Returns this store's id like [`uuid`](DocumentStore::uuid) if the store is open and answers, otherwise the id
+    /// that a new one would get. Opens nothing: a service that only lends processes needs no store.
     pub async fn likely_uuid(&self) -> String {
         let is_open = self.updates().borrow().is_some();
         if is_open {

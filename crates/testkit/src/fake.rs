@@ -116,7 +116,7 @@ impl Language for FakeLanguage {
         "fake".into()
     }
 
-    /// It runs no functions.
+    /// A fake runs no functions.
     fn isolates_functions(&self) -> bool {
         true
     }

@@ -250,9 +250,9 @@ impl ProcManager {
             time: self.settings.os_process_timeout / PROBE_SHARE,
         });
         let manager = ctx.address();
-        // Ends with the probe. A caller that has gone returns a lease by dropping it.
+        // Ends with the answer. A caller that has gone returns a lease by dropping it.
         actix_rt::spawn(async move {
-            // An interrupted probe leaves the ability unknown, while the manager shuts down.
+            // A probe that a shutdown interrupts leaves the ability unknown.
             let _ = probed.await;
             drop(replier.send(again(manager).await));
         });
@@ -337,7 +337,7 @@ impl ProcManager {
         }
     }
 
-    /// Returns the database of a request's functions, as the part of its name that counts.
+    /// Returns the database of a request's functions: the part of its name that identifies a tenant.
     fn tenant_of(&self, request: &Waiting) -> Option<Arc<str>> {
         match request.want.affinity(self.settings.db_tag)?.tenant {
             Tenant::Database(db) => Some(db),
@@ -345,7 +345,7 @@ impl ProcManager {
         }
     }
 
-    /// Returns that database if any has bounds.
+    /// Returns the database of a request's functions if any database has bounds.
     pub(super) fn bounded_tenant(&self, request: &Waiting) -> Option<Arc<str>> {
         let is_any = !self.settings.tenants.is_empty();
         is_any.then(|| self.tenant_of(request)).flatten()
@@ -458,7 +458,7 @@ impl ProcManager {
             conditions,
         };
         self.event(down, ctx);
-        // Not earlier: requests whose time is up are refused first.
+        // After the event, which refuses requests that have timed out.
         for request in requests {
             self.requests.remove(&request);
         }

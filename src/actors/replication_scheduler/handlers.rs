@@ -56,7 +56,7 @@ impl ReplicationScheduler {
                 let (id, by) = (msg.id, known.replication.doc.clone());
                 return Err(AddJobError::Taken { id, by });
             }
-            // A job added under an earlier claim of its document leaves no checkpoint.
+            // Under an earlier claim of its document a job writes no checkpoints: it is replaced.
             let is_same = known.guard.same_as(&msg.guard);
             if is_same && known.replication.same_as(&msg.replication) {
                 known.waiters.extend(msg.waiter);
@@ -93,7 +93,7 @@ impl ReplicationScheduler {
         self.event(Event::Add(new), ctx);
         Ok(match replaced {
             Some(mut replaced) => {
-                // It may have the state of the job that it replaced.
+                // The new job may have the state of the one that it replaced.
                 self.note_failing(&id);
                 replaced.resolve(&JobEnd::Stopped);
                 Added::Replaced
@@ -123,14 +123,14 @@ impl ReplicationScheduler {
         entry.is_some_and(|entry| entry.replication.doc.as_ref() != doc)
     }
 
-    /// Returns the writer of the past of a document's job, if it is unsaved.
+    /// Returns the document of a job whose past is not saved yet, with the writer of pasts.
     fn unsaved(&self, id: &JobId) -> Option<(PastWriter, DocId)> {
         let pasts = self.pasts.clone()?;
         let of = self.entries.get(id)?.past_of.as_ref()?;
         pasts.has(&of.doc).then(|| (pasts, DocId::clone(&of.doc)))
     }
 
-    /// Records that a job changed for other daemons.
+    /// Records, for other daemons, that a job changed.
     fn note_changed(&self, id: &ReplicationId) {
         let id = job_id(id);
         match self.entries.get(&id).map(JobEntry::own_doc) {
@@ -391,7 +391,7 @@ impl Handler<Subscribe> for ReplicationScheduler {
     }
 }
 
-/// An event of a run; ignored if the run has ended, or its job was replaced.
+/// An event of a run; ignored if the run has ended. A run of a replaced job no longer changes the job.
 impl Handler<JobEvent> for ReplicationScheduler {
     type Result = ();
 

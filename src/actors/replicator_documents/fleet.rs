@@ -1,6 +1,6 @@
 //! If daemons share a store, only documents owned by this daemon have jobs here.
 //!
-//! SUMMARY   The table of documents has the owned ones. A claim makes its document read; a loss kills its job; a
+//! SUMMARY   The table of documents has the owned ones. A claimed document is read; the job of a lost one is killed; a
 //!           document being released is reported to the FleetMember once its work has ended.
 //! PROMISES  For a document that is not owned, nothing is added to the scheduler and no outcome is written.
 
@@ -101,7 +101,7 @@ impl FleetPart {
     }
 }
 
-/// Passes jobs of documents to the scheduler, once their replications are noted.
+/// Passes jobs of documents to the scheduler, once their replications are recorded in the store.
 pub(super) async fn add_owned(
     options: &DocumentsOptions,
     notes: &Rc<JobNotes>,
@@ -136,7 +136,7 @@ fn holds(job: &ToAdd) -> bool {
     lease.is_some_and(|(lease, _)| lease.holds())
 }
 
-/// Notes the replications of an epoch's jobs.
+/// Records the replications of an epoch's jobs in the store.
 async fn note(notes: &Rc<JobNotes>, epoch: Epoch, jobs: &[ToAdd]) -> Noted {
     let noting = jobs.iter().map(|job| {
         let doc = job.owned.as_ref().map(|(_, work)| DocId::clone(&work.doc));
@@ -150,7 +150,7 @@ async fn note(notes: &Rc<JobNotes>, epoch: Epoch, jobs: &[ToAdd]) -> Noted {
     notes.note(epoch, noting.collect()).await
 }
 
-/// Passes noted jobs to the scheduler. Returns those to retry.
+/// Passes recorded jobs to the scheduler. Returns those to retry.
 async fn add_noted(
     options: &DocumentsOptions,
     jobs: Vec<ToAdd>,
@@ -161,7 +161,7 @@ async fn add_noted(
     for (job, noted) in jobs.into_iter().zip(noted) {
         match noted {
             Some(Err(IdTaken { by })) => taken.push((job, by)),
-            // Nothing runs between this check and the order: a loss gives its order later.
+            // No loss is handled between this check and adding the job, so one that follows removes it.
             Some(Ok(row)) if holds(&job) => free.push((job, row)),
             Some(Ok(_)) | None => done.push(job.done(None)),
         }
@@ -233,7 +233,7 @@ impl ReplicatorDocuments {
         self.table().begin(doc)
     }
 
-    /// Ends it.
+    /// Ends such work, and reports a document whose work has all ended.
     pub(super) fn end_work(&self, work: Option<ClaimWork>) {
         if let Some(work) = work {
             self.table().end(&work);
@@ -268,7 +268,7 @@ impl ReplicatorDocuments {
             return scheduler.tell(remove);
         };
         let Some(work) = self.begin_work(doc) else {
-            // As above.
+            // The document is no longer owned.
             return scheduler.tell(lose);
         };
         let within = part.stop_within;
@@ -352,7 +352,7 @@ impl ReplicatorDocuments {
             }
             match document {
                 Some(document) => jobs.extend(self.read(document, ctx)),
-                // It was deleted and purged.
+                // The document was deleted and purged.
                 None => {
                     self.table().see(&doc, 0);
                     self.forget(&doc, ctx);

@@ -50,7 +50,7 @@ impl ResumeFile {
     /// Opens or creates the file. Passes its steps to `tell`.
     ///
     /// # Errors
-    /// The file cannot be read or written, or belongs to something else.
+    /// The file cannot be read or written, is damaged, or belongs to something else; or `tell` failed.
     pub(super) fn open(
         path: Option<&Path>,
         compared: &Compared,
@@ -103,7 +103,8 @@ impl ResumeFile {
         let Some((file, path)) = &mut self.0 else {
             return Ok(());
         };
-        let line = serde_json::to_string(value).expect("texts and numbers are JSON") + "\n";
+        let line =
+            serde_json::to_string(value).expect("strings and numbers serialize to JSON") + "\n";
         let written = file.write_all(line.as_bytes());
         written.map_err(|error| CliError::io(path.display(), &error))
     }
@@ -158,7 +159,7 @@ mod tests {
         let open = |tell: &mut dyn FnMut(&Step) -> Result<(), CliError>| {
             ResumeFile::open(Some(&path), &compared, tell).unwrap()
         };
-        let (mut file, resumed) = open(&mut |_| panic!("it is empty"));
+        let (mut file, resumed) = open(&mut |_| panic!("a new file has no steps"));
         assert_eq!((resumed.since, resumed.suspects.len()), (None, 0));
         file.note(&step(Some("\"1-x\""), &["a"])).unwrap();
         file.note(&step(None, &[])).unwrap();

@@ -49,7 +49,7 @@ pub(super) fn added(now: TenantCostsPage, before: &TenantCostsPage) -> TenantCos
     }
 }
 
-/// Keeps the first rows of an order.
+/// Sorts the rows, and keeps the first.
 pub(super) fn first(mut page: TenantCostsPage, sort: TenantSort, limit: usize) -> TenantCostsPage {
     page.tenants
         .sort_by_key(|row| std::cmp::Reverse(row.costs.sort_key(sort)));

@@ -62,7 +62,7 @@ export const overview = {
       procsSection(pools),
       section("Functions", `${plural(functions.total_rows, "function")} ${lately(functions.seconds)}`,
         functionsTable(functions),
-        h("p", { class: "more" }, link("#/functions", "All functions, by any number"))),
+        h("p", { class: "more" }, link("#/functions", "All functions, sorted by any column"))),
       section("Replications", counts(jobs),
         jobs.error ? h("p", { class: "bad" }, `Replications cannot be listed: ${jobs.error}`) : null,
         jobs.reasons.length > 0 ? groupsTable(jobs.reasons) : null,

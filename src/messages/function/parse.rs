@@ -1,6 +1,6 @@
 //! Function calls from JSON objects.
 //!
-//! PROMISES  Every mistake is reported by name.
+//! PROMISES  The first mistake is reported, with the name of the argument.
 
 use serde_json::value::{RawValue, to_raw_value};
 
@@ -121,7 +121,8 @@ impl DdocPrompt {
 impl ValidateDocs {
     fn of(arguments: &Arguments<'_>) -> Parsed<Self> {
         let at = InDdoc::of(arguments)?;
-        let what = "an array of objects, each with 'newDoc' and perhaps 'oldDoc', two objects";
+        let what =
+            "an array of objects, each with an object 'newDoc' and perhaps an object 'oldDoc'";
         let is_edit = |json: &RawValue| Edit::parse(json.get()).is_some();
         Ok(Self {
             user_ctx: match arguments.get("userCtx") {

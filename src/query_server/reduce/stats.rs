@@ -162,7 +162,7 @@ fn too_large(value: &str) -> InvalidValue {
     ))
 }
 
-/// The position of a value, as the reference's errors have it.
+/// The position of a value, which the reference's errors distinguish.
 #[derive(Clone, Copy)]
 enum ValuePosition {
     First,

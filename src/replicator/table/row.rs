@@ -80,7 +80,7 @@ impl Row {
     }
 }
 
-/// An event of a document: its row, and the state that all rows share.
+/// What handling an event of a document uses: its row, and the state that all rows share.
 pub(super) struct RowTurn<'t> {
     /// `None` while the document requests nothing.
     pub row: &'t mut Option<Box<Row>>,
@@ -277,7 +277,7 @@ impl RowTurn<'_> {
             Err(Taken::Former(other)) => {
                 row.job = None;
                 let reason = format!(
-                    "Replication `{job}` specified by document `{doc}` is still noted as that of \
+                    "Replication `{job}` specified by document `{doc}` is still recorded for \
                      document `{other}`"
                 );
                 self.failed_for_now(doc, attempt, NotYet::new(reason, TAKEN))

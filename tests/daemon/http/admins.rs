@@ -355,7 +355,7 @@ fn open_is_refused_with_a_public_address_or_with_users() {
 }
 
 #[test]
-fn a_link_of_the_command_line_logs_a_browser_in_once() {
+fn a_link_printed_by_settee_dashboard_logs_a_browser_in_once() {
     let directory = directory();
     let config = configure(directory.path(), "");
     let mut service = Service::start_command(directory, closed_command(&config));

@@ -312,7 +312,7 @@ fn a_sum_that_does_not_shrink_is_refused_logged_or_accepted_as_configured() {
 }
 
 #[test]
-fn a_bad_value_is_an_error_in_the_sum_and_ends_stats() {
+fn a_bad_value_is_an_error_in_the_result_of_sum_and_ends_the_map_with_stats() {
     let work = Work::new();
     let input = documents(&[json!(1), json!("two"), json!(3)]);
     let map = "function(doc) { emit(1, doc.v) }";
@@ -331,7 +331,7 @@ fn a_bad_value_is_an_error_in_the_sum_and_ends_stats() {
 }
 
 #[test]
-fn ranks_out_of_bounds_end_with_64() {
+fn invalid_ranks_exit_with_64() {
     let work = Work::new();
     for (name, words) in [
         ("_top_0", "rank value must be between 1 and 100"),

@@ -47,7 +47,7 @@ fn no_request_loosens_a_cell_not_even_an_administrators() {
         let more = reconfigure("more", &json!({"language": "python", key: value}));
         assert_eq!(client.operator.error(&more)["name"], "bad_request");
     }
-    // An operator may set its limits.
+    // An operator may set the limits of a cell.
     client.operator.ok(&reconfigure(
         "reports",
         &json!({"memory_max": "64MiB", "cpu_max": 50}),
@@ -69,7 +69,7 @@ fn a_reload_that_changes_a_cell_replaces_existing_processes() {
     client.wait_for_pool("javascript", &[("free", 1)]);
     let pid = |pool: Value| pool["procs"][0]["os_pid"].as_u64();
     let before = pid(client.pool("javascript"));
-    // Any other change leaves them running.
+    // Any other change leaves the processes running.
     configure(
         service.directory.path(),
         &format!("{}max_age = 3600\n", extra(7)),

@@ -25,7 +25,7 @@ while read -r line; do
 done
 "#;
 
-/// Processes in such a cell after `spin`: its init, its command, and those left behind.
+/// Processes in a cell after `spin`: its init, its command, and those left behind.
 const SPINNING: usize = 7;
 
 /// Writes `SCRIPT` into this directory, and returns a configuration with it as the language `shell`.
@@ -127,8 +127,10 @@ fn nothing_in_a_cell_runs_between_loans_and_everything_resumes_with_the_next() {
             .count()
             > 1
     });
-    // Theirs alone: the command itself waits for its next line.
-    wait_until("their processor time", || cpu_us() > before + 200_000);
+    // Only the processes left behind use it: the command itself waits for its next line.
+    wait_until("processor time of the processes left behind", || {
+        cpu_us() > before + 200_000
+    });
     assert!(give_back(&mut client, &again, "ok"));
     wait_until("rest", || rests(warm));
     // SIGKILL from outside ends a resting process at once.
@@ -148,7 +150,7 @@ fn nothing_in_a_cell_runs_between_loans_and_everything_resumes_with_the_next() {
 
 #[test]
 fn resting_processes_end_at_once_on_removal_at_shutdown_and_if_the_service_is_killed() {
-    // Longer than the test waits.
+    // A grace period longer than the test waits.
     let patient = "[server]\nstop_grace = 3600000\n";
     let Some((service, mut client)) = service(patient) else {
         return;
@@ -239,7 +241,7 @@ fn leftover_processes_cannot_resume_each_other_at_rest() {
         let lent = take(&mut client, "shell");
         prompt(&mut client, &lent, "storm");
         assert!(give_back(&mut client, &lent, "ok"));
-        // It rests once nothing has run for longer than all checks by the service take.
+        // The process rests once nothing has run for longer than all checks by the service take.
         let mut since = Instant::now();
         wait_until("lasting rest, or the end of the process", || {
             if !rests(lent.os_pid) {
@@ -274,7 +276,7 @@ fn a_process_that_keeps_running_at_rest_is_killed_and_its_time_charged_to_its_te
         }
         !pid_exists(launcher)
     });
-    wait_until("its reason in the log", || {
+    wait_until("the kill in the log", || {
         service.log().contains(KILLED_AT_REST)
     });
     let error = client.error(&take);

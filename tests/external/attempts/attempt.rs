@@ -1,8 +1,8 @@
 //! One attempt: something that a function must not be able to do.
 //!
 //! PROMISES  [`Attempt::fails_in_a_cell`] passes only if the attempt works without a cell, fails in one, and the pool
-//!           serves the next client. For what this machine does not allow even without a cell,
-//!           [`Attempt::is_possible`] prints the reason and is false.
+//!           serves the next client. It skips an attempt that this machine does not allow even without a cell, with
+//!           the reason from [`Attempt::is_possible`], and one whose layer this machine lacks.
 //! LIMITS    An error in the attempt's own code fails the test with or without a cell; it never counts as a refusal.
 
 use std::collections::HashMap;
@@ -33,7 +33,7 @@ pub struct Attempt {
 
 /// The result of an attempt.
 #[derive(Clone, Debug)]
-#[allow(dead_code, reason = "failing tests show the texts")]
+#[allow(dead_code, reason = "failing tests show the strings")]
 pub enum Outcome {
     Did(Value),
     /// A call failed with this error.
@@ -161,7 +161,7 @@ impl Attempt {
             {
                 error
             }
-            // It runs a program that asks for a password.
+            // The attempt runs a program that asks for a password.
             Outcome::Nothing(why) if !has_every_capability() => why,
             _ => panic!("without a cell: {outcome:?}"),
         };

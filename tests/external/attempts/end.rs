@@ -1,6 +1,6 @@
 //! The end of a query server: processes that it left behind end with it, however it ends.
 //!
-//! PROMISES  Each test first proves that without a cell a process in its own session survives.
+//! PROMISES  Each test of processes left behind first proves that without a cell one in its own session survives.
 
 use std::fs;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -72,7 +72,7 @@ fn leaves_nothing_within(
         );
         call["timeout_ms"] = json!(call_max);
         client.send(&call);
-        // In a cell the daemon may have ended before the first look.
+        // In a cell the daemon may have ended before the first check.
         let ends_soon = call_max == ANSWER_MAX || ends_by_itself(function);
         let is_over = mode == Mode::Standard && ends_soon;
         if pool.is_empty() && !is_over {
@@ -168,7 +168,7 @@ fn nothing_is_left_when_a_query_server_reaches_max_uses() {
 }
 
 #[test]
-fn signals_to_its_parent_do_not_reach_the_service() {
+fn signals_of_a_function_to_its_parent_do_not_reach_the_service() {
     let site = Site::shared(Mode::Standard, false);
     for signal in [Signal::STOP, Signal::TERM, Signal::KILL] {
         let signals =

@@ -1,7 +1,7 @@
 //! The user that runs a service: root, or an ordinary user with a unique number.
 //!
-//! PROMISES  The kernel counts nothing else for an ordinary user. The files that name users replace the machine's in a
-//!           mount namespace. Nothing of the machine is changed.
+//! PROMISES  The kernel counts no other processes for an ordinary user. The files that name users replace the machine's
+//!           in a mount namespace. Nothing of the machine is changed.
 //! LIMITS    Requires root.
 
 use std::fmt;
@@ -19,14 +19,14 @@ pub enum RunBy {
     User,
 }
 
-/// The first unused users, above all others in these tests: for services, and for cells.
+/// The first user ids of services and of cells, above all others in these tests.
 const USERS: u32 = 2_099_000_000;
 const USERS_OF_CELLS: u32 = 2_090_000_000;
 
 /// Users for cells per service.
 const CELLS_MAX: u32 = 64;
 
-/// At least the number of kinds of services.
+/// At least the number of variants of [`RunBy`].
 const KINDS: u32 = 4;
 
 /// Sets up new namespaces, and then starts a program:
@@ -47,7 +47,7 @@ impl RunBy {
     /// Returns those that are possible on this machine, and prints why others are not.
     pub fn possible() -> Vec<Self> {
         if !geteuid().is_root() {
-            println!("not tried: only root makes such namespaces and users");
+            println!("not tried: creating namespaces and users requires root");
             return Vec::new();
         }
         let files = ["/etc/subuid", "/etc/subgid", "/usr/bin/newuidmap"];
@@ -73,7 +73,7 @@ impl RunBy {
         (first, first + CELLS_MAX - 1)
     }
 
-    /// Makes it the owner of all in a folder.
+    /// Makes this user the owner of everything in a folder.
     pub fn owns(self, folder: &Path) {
         let user = self.user();
         let mut chown = Command::new("chown");

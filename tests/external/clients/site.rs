@@ -1,7 +1,7 @@
 //! The clients for other languages as their users have them: built, and installed apart from their sources.
 //!
 //! PROMISES  What is installed was built from the current sources, once per change, so that tests in several processes
-//!           share it. Nothing is written beside the sources. Fails the test and names what is missing.
+//!           share it. Nothing is written into the source folders. A missing program fails the test by name.
 
 use std::fs::{self, File};
 use std::hash::{DefaultHasher, Hash, Hasher};

@@ -192,7 +192,7 @@ async fn time_to_end(script: Script, grace: Duration) -> Duration {
     client.returns().await;
     let begun = Instant::now();
     pool.reload().await;
-    assert_eq!(pool.proc_count().await, 0, "its slot is free at once");
+    assert_eq!(pool.proc_count().await, 0, "the slot is free at once");
     pool.becomes("the process has exited", |pool| pool.stopping == 0)
         .await;
     let took = begun.elapsed();
@@ -251,7 +251,7 @@ async fn descendants_of_a_child_are_killed_however_it_exits() {
 
 #[actix_rt::test]
 async fn a_detached_descendant_that_floods_the_output_delays_nothing() {
-    // In a session of its own, it survives the kill of the process group.
+    // In a session of its own, the descendant survives the kill of the process group.
     let text =
         "true; setsid yes '[\"log\",\"x\"]' & echo $! >> \"$folder/grandchildren\"; exit 0 #";
     let folder = ScriptedChild::new(Script::echo());

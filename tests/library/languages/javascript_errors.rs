@@ -5,7 +5,7 @@ use test_support::{TestRandom, effort};
 
 use crate::languages::couchjs::{commands, map, play};
 
-/// The options with which Settee starts it.
+/// The option with which Settee starts the server.
 const TEXT_REASONS: &[&str] = &["--text-reasons"];
 
 /// What a function may throw, as expressions.
@@ -441,7 +441,7 @@ fn an_answer_longer_than_the_line_limit_is_an_error_and_the_server_survives() {
 
 #[test]
 #[expect(clippy::too_many_lines, reason = "one table of cases")]
-fn a_malformed_command_is_answered_with_its_mistake_and_the_server_survives() {
+fn a_malformed_command_is_answered_with_an_error_and_the_server_survives() {
     let filter = json!({"filters": {"f": "function() { return true }"}, "views": 5, "shows": {"s": 7, "o": {}}});
     for (command, named) in [
         (

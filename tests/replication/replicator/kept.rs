@@ -284,7 +284,7 @@ fn fails(mut command: Command) -> (Option<i32>, String) {
 }
 
 #[actix_rt::test]
-async fn without_a_usable_default_store_path_everything_but_replications_works() {
+async fn with_an_unusable_default_store_path_the_service_starts_and_refuses_replicator_requests() {
     let directory = directory();
     let blocked = directory.path().join("blocked");
     fs::write(&blocked, "no directory").unwrap();

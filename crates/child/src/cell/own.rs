@@ -62,8 +62,8 @@ pub struct OwnCell {
 }
 
 impl OwnCell {
-    /// Puts the process into its cell, with the result of `open`. Requires one thread and no open files: closes all
-    /// descriptors but the standard streams.
+    /// Puts the process into its cell, and returns it with the result of `open`, which runs before files are
+    /// restricted. Requires one thread and no open files: closes all descriptors but the standard streams.
     ///
     /// # Errors
     /// A layer is missing, and the mode is strict.
@@ -152,8 +152,8 @@ fn be_ended_first() -> Result<(), String> {
     written.map_err(|error| format!("/proc/self/oom_score_adj cannot be written ({error})"))
 }
 
-/// Enters a user namespace without any mapping: the process is nobody in it. Outside it is neither root nor the
-/// service's user where it can become another.
+/// Enters a user namespace without any mapping: the process is nobody in it. Outside, it is neither root nor the
+/// service's user if it can switch to another.
 fn leave_user() -> Result<(), String> {
     let left = match user::lacking() {
         None => become_other().map_err(|error| format!("the user cannot be changed ({error})")),
@@ -182,7 +182,7 @@ fn become_other() -> io::Result<()> {
     sets.effective = sets.permitted;
     // Not every system requires them for a namespace.
     let _ = set_capabilities(None, sets);
-    // The switch has reset it.
+    // Switching the user has reset the signal.
     set_parent_process_death_signal(end)?;
     if getppid() == parent {
         Ok(())

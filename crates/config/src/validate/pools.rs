@@ -137,7 +137,7 @@ impl Config {
         Some(self.server.processes_max).filter(|max| *max > 0)
     }
 
-    /// Returns the names of the configured languages and the program's own, which are also those of their own pools.
+    /// Returns the names of the configured languages and the program's own; a language's own pool has the same name.
     pub(crate) fn language_names(&self) -> Vec<&str> {
         let on = self.native_languages.iter().filter(|(_, on)| **on);
         let names = self.languages.keys().chain(on.map(|(name, _)| name));

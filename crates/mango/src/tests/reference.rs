@@ -88,7 +88,7 @@ fn naive_operator(name: &str, argument: &Value, value: &Value) -> bool {
                 .keys()
                 .any(|key| naive(argument, Here::Value(&json!(key))))
         }),
-        _ => unreachable!("{name} is not made"),
+        _ => unreachable!("{name} is not generated"),
     }
 }
 
@@ -239,9 +239,8 @@ proptest! {
         prop_assert_eq!(parsed.matches(&document.to_string()), Ok(naive(&selector, Here::Value(&document))));
     }
 
-    /// Whether it is written as nested fields or dotted names.
     #[test]
-    fn nesting_and_points_mean_the_same(
+    fn nested_fields_and_dotted_names_mean_the_same(
         names in prop::collection::vec(name(), 1..4),
         condition in condition(),
         document in document(),
@@ -255,7 +254,7 @@ proptest! {
     }
 
     #[test]
-    fn nothing_makes_it_panic(selector in ".{0,60}", document in ".{0,60}") {
+    fn no_selector_document_or_pattern_causes_a_panic(selector in ".{0,60}", document in ".{0,60}") {
         if let Ok(selector) = Selector::parse(&selector) {
             drop(selector.matches(&document));
         }
@@ -263,7 +262,7 @@ proptest! {
     }
 
     #[test]
-    fn no_expression_makes_it_panic(pattern in "[ab(){}\\[\\]|*+?^$.\\\\Qk<>=!:P12dwZ,\\-é\n]{0,16}", text in "[ab1\n é]{0,12}") {
+    fn no_regular_expression_causes_a_panic(pattern in "[ab(){}\\[\\]|*+?^$.\\\\Qk<>=!:P12dwZ,\\-é\n]{0,16}", text in "[ab1\n é]{0,12}") {
         drop(super::super::pattern::Pattern::new(&pattern).map(|p| p.is_match(text.as_bytes())));
     }
 }

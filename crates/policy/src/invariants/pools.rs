@@ -26,7 +26,7 @@ pub(super) fn ceiling_is_kept(pools: &Pools) -> Judgement {
     let stopping: usize = pools.pools.iter().map(|pool| pool.stopping.len()).sum();
     let counted = (ceiling.live, ceiling.ending as usize);
     require(counted == (count, stopping), || {
-        format!("there are {count} and {stopping} stop, counted {counted:?}")
+        format!("{count} are live and {stopping} stopping, but counted {counted:?}")
     })?;
     let idle = numbered(pools).find(|(_, pool)| pool.idle.len() > 0);
     require(!ceiling.is_over() || idle.is_none(), || {

@@ -358,7 +358,8 @@ impl Turn<'_> {
         waits.then(|| self.pool.affinity_end(request.arrived))
     }
 
-    /// Stops the least recently used idle tagged processes: `most`, and at most a batch.
+    /// Stops the least recently used idle tagged processes: at most `most`, and at most a batch. Returns false if there
+    /// are none.
     fn reap(&mut self, most: usize) -> bool {
         let batch = self.pool.reapable().min(most);
         for _ in 0..batch {

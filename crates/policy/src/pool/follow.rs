@@ -102,7 +102,7 @@ mod tests {
     };
 
     #[test]
-    fn a_language_has_a_pool_and_a_section_makes_one() {
+    fn each_language_and_each_section_adds_a_pool() {
         for is_first in [true, false] {
             let language = ConfiguredName {
                 is_first,
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_goes_with_its_section_and_a_languages_own_with_the_language() {
+    fn a_named_pool_is_removed_with_its_section_and_a_languages_pool_with_the_language() {
         let without_section = ConfiguredName { now: None, ..NAMED };
         assert_eq!(follow(&without_section), Follow::Remove(POOL));
         let without_language = ConfiguredName {

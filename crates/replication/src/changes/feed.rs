@@ -14,7 +14,7 @@ use serde_json::value::RawValue;
 
 use crate::seq::Seq;
 
-/// Maximum length of a row, in bytes: the revisions of a document in conflict.
+/// Maximum length of a row, in bytes. Long rows list the revisions of a document in conflict.
 pub(crate) const ROW_MAX: usize = 16 * 1024 * 1024;
 /// Maximum bytes around the rows of a normal feed.
 const FRAME_MAX: usize = 64 * 1024;
@@ -146,7 +146,8 @@ impl FeedParser {
     /// Ends the stream. Returns the sequence up to which a normal feed is complete.
     ///
     /// # Errors
-    /// The feed is incomplete. A continuous feed may end between any two rows.
+    /// The feed is incomplete, or the end of a normal feed is malformed. A continuous feed may end between any two
+    /// rows.
     pub(crate) fn finish(self) -> Result<Option<Seq>, FeedError> {
         let left = self.buffer.trim_ascii();
         match (self.framing, self.state) {

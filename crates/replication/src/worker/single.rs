@@ -108,7 +108,8 @@ impl<'a> Single<'a> {
 }
 
 impl Single<'_> {
-    /// Returns the revisions that cannot be read in this way.
+    /// Reads until everything has arrived, or a document must be deferred. Returns the revisions that cannot be read in
+    /// this way.
     async fn read_all(&mut self) -> Result<Option<Wanted>, Crash> {
         let mut said_before = self.said.take();
         let (mut tries, mut backoff) = (self.worker.retries, BACKOFF);
@@ -309,7 +310,7 @@ impl Single<'_> {
 }
 
 fn json(revs: &[String]) -> String {
-    serde_json::to_string(revs).expect("texts are JSON")
+    serde_json::to_string(revs).expect("strings serialize to JSON")
 }
 
 /// The length of a revision in a request's line: quotes and comma are percent-encoded.

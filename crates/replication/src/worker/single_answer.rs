@@ -2,7 +2,7 @@
 //!
 //! SUMMARY   An answer is multipart or a JSON array. Design documents and documents with attachments are written
 //!           while it arrives; the texts of others are collected.
-//! PROMISES  Only pieces of attachments are in memory. Unreadable documents are requested again, or refused by name.
+//! PROMISES  Attachments are streamed, never held whole. Unreadable documents are requested again, or refused by name.
 
 use std::borrow::Cow;
 
@@ -165,7 +165,7 @@ impl Single<'_> {
         Ok(())
     }
 
-    /// A document without attachments.
+    /// A document without attachments to read separately.
     async fn document(&mut self, text: &str) -> Result<(), DocFailed> {
         let meta = self.meta(text)?;
         if !self.accept(&meta, text).await? {
@@ -203,7 +203,7 @@ impl Single<'_> {
         Ok(true)
     }
 
-    /// Marks the current document as written.
+    /// Marks the revisions of the current document as done: written, refused or filtered out.
     pub(super) fn close(&mut self) {
         for rev in std::mem::take(&mut self.answers) {
             self.open.close(&rev);

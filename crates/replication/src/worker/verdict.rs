@@ -3,8 +3,8 @@
 //! SUMMARY   [`of_put`] interprets the answer to a document written individually, [`of_entry`] an entry of
 //!           `_bulk_docs`, [`of_batch`] its whole answer.
 //! PROMISES  Only an answer about the document, in a database's form, refuses it: answers of proxies or firewalls do
-//!           not. An unknown error, for example of a failing validation function or of a map function that the
-//!           target's engine does not compile, refuses it if repeated ([`super::bulk_docs`], [`super::single`]).
+//!           not, except 413. An unknown error, for example of a failing validation function or of a map function that
+//!           the target's engine does not compile, refuses it if repeated ([`super::bulk_docs`], [`super::single`]).
 //!           Everything else is retried, and ends the job if it persists.
 //! SOURCE    `couch_replicator_api_wrap:update_doc`, `couch_replicator_worker:flush_docs`.
 //! DIFFERS   In CouchDB, each error of an entry refuses the document at once, as does each 401 and 403.
@@ -108,7 +108,8 @@ pub(super) fn of_put(reply: &Reply) -> Verdict {
     }
 }
 
-/// Returns the error's name and reason for display; without these the status and the beginning of the body.
+/// Returns the error's name and reason for display; without these the status, or `invalid_json`, and the beginning of
+/// the body.
 pub(super) fn error_and_reason(reply: &Reply) -> (String, String) {
     let is_json = serde_json::from_slice::<IgnoredAny>(&reply.body).is_ok();
     if reply.error().error.is_empty() && !is_json && !reply.status.is_success() {

@@ -190,7 +190,7 @@ fn a_document_kept_after_its_outcome_is_found() {
 
 #[test]
 fn a_daemon_that_never_releases_surplus_documents_is_found() {
-    // Some histories reveal it by the share, others by unreachable servers.
+    // Some histories reveal the mistake by the share, others by unreachable servers.
     for by in ["FL-2", "FL-6"] {
         let is_found = |seed| {
             let world = history(seed, Sabotage::KeepsSurplus, Mistakes::default(), false);

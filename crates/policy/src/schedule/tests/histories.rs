@@ -1,4 +1,4 @@
-//! The reference's own tables of values derived from a history, with equal numbers.
+//! The reference's own test tables for job histories, with the same numbers.
 
 use super::*;
 
