@@ -90,7 +90,7 @@ async fn data_kept_in_a_process_reaches_other_clients_only_where_processes_are_s
 }
 
 #[actix_rt::test]
-async fn a_process_with_a_design_document_serves_others_without_one_only_where_it_is_shared() {
+async fn data_of_a_design_document_reaches_other_databases_only_where_processes_are_shared() {
     for (reuse, leak) in [(Reuse::Any, true), (Reuse::Database, false)] {
         let pool = pool(Some(reuse));
         let first = pool.ddoc("a", "_design/secret");
