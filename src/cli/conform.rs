@@ -322,7 +322,7 @@ impl Args {
             found.map_err(|error| CliError::at(Exit::Usage, path.display(), error, hint))
         };
         let paths: Result<Vec<PathBuf>, CliError> = self.read_path.iter().map(absolute).collect();
-        // The cell itself finds programs written with a folder.
+        // The cell itself makes the program readable.
         let named = self
             .command
             .iter()

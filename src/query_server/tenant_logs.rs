@@ -224,7 +224,7 @@ impl Rows {
 pub(crate) struct LogPage {
     /// How many were lost before these: `Some(None)` if unknown, because the count was forgotten.
     pub(crate) lost: Option<Option<u64>>,
-    /// The number of the last line, or the requested one.
+    /// The number to continue after: that of the last line, if there are any.
     pub(crate) last: u64,
     lines: Vec<Bytes>,
 }

@@ -1,6 +1,7 @@
 //! One turn of the ProcManager: passes an event to the core, carries out its actions, and checks the tables.
 //!
-//! SUMMARY   A timer checks every invariant; development builds do so in every turn, and a violation ends the manager.
+//! SUMMARY   A timer checks every invariant. Development builds also do so in every turn, up to
+//!           [`ROWS_MAX_EACH_EVENT`] rows; there a violation ends the manager.
 //! PROMISES  State of the current event is in the [`Turn`], not in the manager's fields. The timer's checks take at
 //!           most a thousandth of the arbiter's time, and are skipped if the tables are too large to be scanned in
 //!           one turn. A violation is counted each time and logged once for each invariant and manager.
