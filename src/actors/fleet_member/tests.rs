@@ -573,7 +573,7 @@ async fn a_claim_whose_answer_was_lost_is_found_and_repeated() {
 }
 
 #[actix_rt::test]
-async fn a_member_whose_documents_actor_fails_stops_and_ends_its_leases() {
+async fn a_member_stops_and_ends_its_leases_if_its_documents_actor_stops() {
     let world = World::of(2).await;
     let one = world.start("one");
     world.until_running(&one, 2).await;

@@ -273,7 +273,7 @@ fn the_return_of_a_process_that_died_is_answered_with_true() {
 }
 
 #[test]
-fn a_process_killed_by_a_refused_system_call_names_it() {
+fn the_error_of_a_process_killed_by_a_refused_system_call_names_the_call() {
     let service = Service::start("");
     let mut client = service.connect();
     let proc = client.get_proc("python");

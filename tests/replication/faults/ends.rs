@@ -192,7 +192,7 @@ async fn a_stopped_job_ends_in_time_whatever_the_servers_do() {
         "the job tried to write a checkpoint"
     );
     assert!(began.elapsed() < Duration::from_secs(30));
-    // So does a job that is still opening its source.
+    // A job that is still opening its source has no checkpoint to write.
     let hangs = Answer::stream(200, "application/json", vec![Piece::Until(Arc::default())]);
     source.fails("GET db", usize::MAX, hangs);
     let job = Job::start(&body(&source.url(), &target.url()));
