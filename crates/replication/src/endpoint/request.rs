@@ -270,8 +270,8 @@ impl RequestFailed {
 /// Why a request failed. The remote's or the network's fault, and worth a later retry, unless stated otherwise.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Cause {
-    /// The server answered 429 too many consecutive times.
-    #[error("the server answered 429 too many times in a row (max_backoff)")]
+    /// 429s of the server have raised the interval between requests to its maximum.
+    #[error("the server answered 429 too often (max_backoff)")]
     MaxBackoff,
     /// A response with this status, 408 or 500 and above.
     #[error("the answer was {status}: {said}")]
