@@ -1,6 +1,6 @@
-//! `settee map` from standard input to standard output, beside the query server that does its work: one
-//! `settee couchjs` with full pipes, pinned to one core together with its driver; and beside the same view in ten
-//! lines of Node, and in DuckDB's SQL (Python's module; each is skipped if not installed).
+//! `settee map` from standard input to standard output, compared with the query server that does its work: one
+//! `settee couchjs` with full pipes, pinned to one core together with its driver; and with the same view in ten lines
+//! of Node, and in DuckDB's SQL (Python's module; each is skipped if not installed).
 //!
 //! `cargo bench --bench map`. CPU times are those of all processes of a run, `settee` and its children; other load
 //! changes them less than wall-clock times. `SETTEE_BENCH_PROGRAM` names another build to measure.
@@ -138,7 +138,7 @@ fn report() {
     let (function, one) = (function.to_str().unwrap(), one.to_str().unwrap());
     let input = documents(("", ""));
     println!(
-        "{DOCUMENTS} documents of {} B: the best of {ROUNDS} rounds, and the middle of what each round was to its floor",
+        "{DOCUMENTS} documents of {} B: the best of {ROUNDS} rounds, and the median ratio of each round to its floor",
         input.len() / DOCUMENTS
     );
     let plain = ["map", "--map", function];
@@ -165,7 +165,7 @@ fn report() {
         let probed = Command::new(program).args([option, probe]).output();
         let is_there = probed.is_ok_and(|output| output.status.success());
         if !is_there {
-            println!("{what} is not installed: nothing is measured beside it");
+            println!("{what} is not installed: skipped");
         }
         is_there.then_some((what, program, [option, text]))
     });

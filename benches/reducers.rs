@@ -1,4 +1,4 @@
-//! CPU time per row of the built-in reducers, beside a plain loop over the same values, already parsed.
+//! CPU time per row of the built-in reducers, compared with a plain loop over the same values, already parsed.
 //!
 //! `cargo bench --bench reducers`. The loop does what a reducer does with a parsed value: it adds, compares, hashes.
 //! The difference is reading JSON, and handling values of any other type. CPU time does not include other load on the

@@ -198,7 +198,7 @@ impl Client {
         Ok(process)
     }
 
-    /// Reports the error and ends; further input is discarded.
+    /// Reports the error, except in a tunnel of `attach`, and ends; further input is discarded.
     fn refuse_long_line(&mut self, ctx: &mut Context<Self>) {
         let limit = self.session.line_bytes_max();
         debug!(self.log, "line too long, connection closed"; "limit" => limit);
@@ -295,7 +295,7 @@ impl StreamHandler<Input> for Client {
                 session.linger().await;
             }
         };
-        // Ends with the deadline of a reset, and a bounded time after it.
+        // Ends at the latest a bounded time after a reset's deadline.
         self.end_after(closing, ctx);
     }
 }
@@ -312,8 +312,8 @@ impl Handler<Stop> for Client {
                 }
                 self.session.set_phase(Phase::Over);
             }
-            // It was accepted: its requests, including those about to arrive, are answered. By then it may use its
-            // own pipes.
+            // The client was accepted: its requests, including those about to arrive, are answered. By the end of this
+            // time it may use its own pipes.
             (Mode::Requests, _) | (Mode::Tunnel(_), true) => {
                 self.session.set_phase(Phase::Last);
                 ctx.run_later(LAST_REQUESTS_MAX, |client, _| client.end_in_order());

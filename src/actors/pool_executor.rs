@@ -140,7 +140,7 @@ impl Handler<Stop> for PoolExecutor {
 /// Why there is no output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ExecuteError {
-    /// The maximum of work is running.
+    /// [`WORK_MAX`] pieces of work are running.
     #[error("{WORK_MAX} requests are in progress, the maximum: try again later")]
     Full,
     /// The work was lost: it panicked, or the service is ending.
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[actix_rt::test]
-    async fn a_caller_that_is_dropped_takes_its_work_with_it() {
+    async fn dropping_a_caller_ends_its_work() {
         let handle = handle();
         let ended = Arc::new(AtomicBool::new(false));
         let held = Dropped(Arc::clone(&ended));

@@ -2,7 +2,8 @@
 //!
 //! SUMMARY   Logs events of pools, and samples the memory of processes for pools that limit it. [`procs`] describes
 //!           processes for `settee ps`.
-//! PROMISES  Lends nothing and decides nothing: no loan waits for it. It reads system state off the arbiter.
+//! PROMISES  Lends nothing and decides nothing: no loan waits for it. System state is read on other threads than the
+//!           arbiter's.
 //! CALLED    By the ProcManager, which starts it and is linked to it.
 
 mod memory;

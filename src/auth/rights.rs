@@ -29,7 +29,7 @@ pub enum Right {
 }
 
 impl Right {
-    /// Returns the roles with this right, besides the administrators'.
+    /// Returns the roles with this right, other than the administrators'.
     #[must_use]
     pub const fn roles(self) -> &'static [Role] {
         match self {
@@ -95,7 +95,7 @@ impl Rights {
     /// Requires a right.
     ///
     /// # Errors
-    /// The missing right, as a message.
+    /// The right is missing; the message names the roles that have it.
     pub fn require(&self, right: Right) -> Result<(), String> {
         if self.has(right) {
             return Ok(());

@@ -34,7 +34,7 @@ pub struct Session {
 }
 
 impl Authority {
-    /// Begins a session after a login; returns its cookie.
+    /// Begins a session after a login; returns its cookie, or `None` if there is no such admin.
     pub fn begin(&self, name: &str) -> Option<String> {
         self.issue_at(name, random(), SystemTime::now())
     }
@@ -63,7 +63,7 @@ impl Authority {
         Some(BASE64URL_NOPAD.encode(&cookie))
     }
 
-    /// Returns the session of a cookie, unless it is over or forged.
+    /// Returns the session of a cookie, unless the session has ended or the cookie is forged.
     pub fn session(&self, cookie: &str) -> Option<Session> {
         self.session_at(cookie, SystemTime::now())
     }

@@ -322,7 +322,7 @@ impl Args {
             found.map_err(|error| CliError::at(Exit::Usage, path.display(), error, hint))
         };
         let paths: Result<Vec<PathBuf>, CliError> = self.read_path.iter().map(absolute).collect();
-        // The cell itself finds programs written with a folder.
+        // The cell itself makes the program readable.
         let named = self
             .command
             .iter()
@@ -361,7 +361,7 @@ impl Args {
             };
             hint.push_str(&format!(
                 ". It runs in a cell (--sandbox {}), where it can read {beside}the folder of its program and /usr: \
-                 --read-path adds to that, and --sandbox off tells whether it is the cell",
+                 --read-path adds to that, and --sandbox off shows whether the cell is the cause",
                 self.sandbox
             ));
         }
@@ -405,7 +405,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_time_is_seconds_above_nothing() {
+    fn a_time_limit_is_above_zero_and_at_most_an_hour() {
         assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
         for text in ["0", "-1", "x", "NaN", "inf", "1e9"] {
             assert!(seconds(text).is_err(), "{text}");

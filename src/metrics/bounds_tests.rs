@@ -10,7 +10,7 @@ use crate::query_server::prompt::PromptClass;
 use crate::query_server::status::{PoolStatus, SandboxStatus, ServiceStatus};
 use policy::pool::StopReason;
 
-/// A pool's state with a number in each member.
+/// A pool's state with numbers that the tests expect.
 fn pool_of(name: &str) -> PoolStatus {
     PoolStatus {
         name: name.into(),
@@ -23,7 +23,7 @@ fn pool_of(name: &str) -> PoolStatus {
 }
 
 #[test]
-fn names_beyond_the_bound_are_counted_together_and_it_is_told_how_many_they_are() {
+fn names_beyond_the_bound_share_a_row_and_their_number_is_reported() {
     let metrics = Metrics::new();
     let names: Vec<_> = (0..NAMES_MAX + 10)
         .map(|number| format!("pool{number}"))
@@ -56,7 +56,7 @@ fn names_beyond_the_bound_are_counted_together_and_it_is_told_how_many_they_are(
 }
 
 #[test]
-fn the_row_of_a_name_that_is_gone_is_given_to_another_and_no_sum_falls() {
+fn the_row_of_a_removed_name_is_reused_and_no_total_falls() {
     let metrics = Metrics::new();
     for number in 0..NAMES_MAX + 50 {
         let pool = metrics.pool(&format!("gone{number}"));
@@ -110,7 +110,7 @@ fn the_row_of_a_name_that_is_gone_is_given_to_another_and_no_sum_falls() {
 }
 
 #[test]
-fn a_pool_that_goes_and_another_of_its_name_are_one_row() {
+fn a_pool_being_removed_and_its_namesake_share_a_row() {
     let metrics = Metrics::new();
     let _counts = metrics.pool("p");
     let sandbox = |missing: &[&str]| SandboxStatus {
@@ -168,7 +168,7 @@ fn the_page_has_the_table_of_all_metrics() {
     let help = "run `WRITE_PAGES=1 cargo test --lib the_page_has`";
     assert!(
         DOCUMENT == page,
-        "docs/metrics.md is not what is declared: {help}"
+        "docs/metrics.md differs from the declared metrics: {help}"
     );
 }
 
@@ -239,7 +239,7 @@ fn each_label_has_as_many_values_as_the_documentation_says() {
     let mut most: BTreeMap<&str, usize> = BTreeMap::new();
     for family in &snapshot.families {
         for (at, label) in family.definition.labels.iter().enumerate() {
-            // System calls are labelled for one pool.
+            // The documented number of refused system calls is for one pool.
             let own = |sample: &&snapshot::Sample| *label != "kind" || sample.labels[0] == REST;
             let samples = family.samples.iter().filter(own);
             let values: BTreeSet<_> = samples.map(|sample| &sample.labels[at]).collect();

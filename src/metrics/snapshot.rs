@@ -49,7 +49,7 @@ impl Snapshot {
         self.families.get(*PLACES.get(prometheus)?)
     }
 
-    /// Returns the value of a counter or a gauge, by its Prometheus name and the values of its labels.
+    /// Returns the value of a counter or a gauge, or a histogram's count, by Prometheus name and the values of labels.
     pub fn number(&self, prometheus: &str, labels: &[&str]) -> Option<f64> {
         let samples = &self.family(prometheus)?.samples;
         let sample = samples.iter().find(|sample| sample.labels == labels)?;
@@ -73,7 +73,7 @@ pub struct Family {
 /// One value of a metric.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sample {
-    /// The values of its labels, in the order of their names.
+    /// The values of its labels, in the definition's order.
     pub labels: Vec<String>,
     /// The value.
     pub value: Value,

@@ -157,8 +157,8 @@ impl Abilities {
             .collect()
     }
 
-    /// Probes an ability, unless it is known by then, and logs an inconclusive probe. Takes at most `time` and
-    /// [`PROBE_TIME_MAX`], for itself and each probe before it. Dropping it ends the probe's child.
+    /// Probes an ability, unless it is known by then, and logs an inconclusive probe. Each probe, including those
+    /// queued before, takes at most `time` and never more than [`PROBE_TIME_MAX`]. Dropping it ends the probe's child.
     pub async fn probe(
         &self,
         ability: Ability,
@@ -188,7 +188,7 @@ impl Abilities {
             };
             warn!(log, "a probe of a query server was inconclusive";
                   "language" => language.as_str(), "ability" => ability.name(), "error" => error,
-                  "effect" => "nothing is refused for it, and the probe is repeated",
+                  "effect" => "no request is refused because of this, and the probe is repeated",
                   "remedy" => "none if it is rare: something other than the command ended the probe, or the machine \
                                is slow");
             if Instant::now() >= deadline {
@@ -251,7 +251,7 @@ mod tests {
                 &format!("{reset} exit 255"),
                 absent("when tried, it exited with status 255"),
             ),
-            // An external signal, or its peer, has ended it.
+            // Ended by a signal, answered wrongly, or not a query server at all.
             (&format!("{reset} kill -KILL $$"), Finding::Open),
             (&format!("{reset} kill -TERM $$"), Finding::Open),
             (&format!("{reset} exit 137"), Finding::Open),
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[actix_rt::test]
-    async fn a_child_that_hangs_is_ended_and_leaves_the_question_open() {
+    async fn an_ability_is_unknown_if_the_child_hangs() {
         let abilities = server("exec sleep 600");
         let spawner = Spawner::start().unwrap();
         let language = LanguageName::new("x");
@@ -283,7 +283,7 @@ mod tests {
         assert_eq!(abilities.known(Ability::Ddoc), Some(Finding::Open));
     }
 
-    /// A server without `ddoc`; signals end its first children, this many.
+    /// A server without `ddoc`; a signal ends each of its first children, as many as `times`.
     fn killed_at_first(folder: &std::path::Path, times: usize) -> Abilities {
         let count = folder.join("count");
         server(&format!(
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[actix_rt::test]
-    async fn a_probe_that_something_else_ends_is_tried_again_at_once() {
+    async fn a_probe_ended_by_a_signal_is_retried_at_once() {
         let folder = tempfile::tempdir().unwrap();
         let abilities = killed_at_first(folder.path(), TRIES_MAX - 1);
         let finding = found(&abilities, Ability::Ddoc).await;

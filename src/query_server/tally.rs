@@ -1,7 +1,7 @@
 //! Counts of what a call's map functions emitted, and hints for their author.
 //!
 //! SUMMARY   [`Tally`] counts for a report; [`Tally::hints`] are sentences about functions without any effect or
-//!           error.
+//!           error, and about those that returned a promise.
 //! LIMITS    A function that threw has an error, and no hint about missing rows.
 
 use serde::Deserialize;
@@ -77,7 +77,7 @@ impl Tally {
         }
     }
 
-    /// Returns a sentence for each function without effect, as far as known.
+    /// Returns a sentence for each function that returned a promise or, as far as known, had no effect.
     pub(crate) fn hints(&self, returned: &[Returned]) -> Vec<String> {
         let numbered = self.functions.iter().enumerate();
         let hints = numbered.filter_map(|(index, done)| {
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn only_functions_without_rows_and_errors_and_those_that_promise_have_hints() {
+    fn only_functions_that_had_no_effect_or_returned_a_promise_have_hints() {
         let mut tally = Tally::default();
         let mut told = Told::default();
         told.error(ReportedError {
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn the_only_function_and_the_only_document_are_called_so() {
+    fn a_hint_does_not_number_the_only_function_or_document() {
         let mut tally = Tally::default();
         tally.count(1, std::iter::empty(), None);
         let hints = tally.hints(&[]);

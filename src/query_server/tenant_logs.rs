@@ -43,7 +43,7 @@ const NAME_BYTES_MAX: usize = 256;
 /// The longest message and the longest name in a line, in bytes; the rest is cut off.
 const TEXT_BYTES_MAX: usize = 4 << 10;
 
-/// The overhead of a line besides its text, in bytes.
+/// The overhead of a line, in bytes; its text is extra.
 const LINE_BYTES: usize = 64;
 
 /// Maximum number of lines of a page.
@@ -224,7 +224,7 @@ impl Rows {
 pub(crate) struct LogPage {
     /// How many were lost before these: `Some(None)` if unknown, because the count was forgotten.
     pub(crate) lost: Option<Option<u64>>,
-    /// The number of the last line, or the requested one.
+    /// The number to continue after: that of the last line, if there are any.
     pub(crate) last: u64,
     lines: Vec<Bytes>,
 }
@@ -238,7 +238,7 @@ impl LogPage {
         });
         let first = (self.last - self.lines.len() as u64).saturating_add(1);
         let numbered = (first..).zip(&self.lines).map(|(number, line)| {
-            // It was made from text.
+            // Lines are made from strings.
             let rest = String::from_utf8_lossy(line);
             format!("{{\"seq\":{number}{rest}")
         });
@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tenants_that_wrote_least_recently_lose_their_lines_first_and_go_on_counting() {
+    fn the_tenants_that_wrote_least_recently_lose_their_lines_first_but_not_their_numbering() {
         let logs = TenantLogs::new();
         let fill = |db: &str| (0..300).for_each(|_| note(&logs, db, &"x".repeat(TEXT_BYTES_MAX)));
         fill("old");

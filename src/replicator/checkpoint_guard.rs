@@ -133,7 +133,7 @@ mod tests {
         let guard = lease.guard();
         let done = guard.while_held(sleep(3600 * SECOND)).await;
         assert_eq!(done, Some(()));
-        // It sleeps in between: the remaining time passes every 10 s, and both tasks make the runtime poll it.
+        // The guard sleeps between checks, for at least 10 s; the other task's wake-ups make the runtime poll it too.
         let asked = lease.asked.load(Ordering::SeqCst);
         assert!(asked <= 4 * 361, "{asked}");
         renewing.abort();
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[actix_rt::test]
-    async fn no_step_is_made_once_the_lease_is_over_whatever_is_known_first() {
+    async fn work_ends_with_an_expired_lease_even_if_an_answer_arrived_meanwhile() {
         let lease = Lease::of(20 * SECOND);
         let steps = AtomicUsize::new(0);
         let guard = lease.guard();
@@ -172,11 +172,11 @@ mod tests {
     }
 
     #[actix_rt::test]
-    async fn without_a_fleet_work_has_no_lease_limit() {
+    async fn work_has_no_time_limit_outside_a_fleet_and_never_begins_under_an_expired_lease() {
         let over = Lease::of(Duration::ZERO);
         let work = sleep(36_000 * SECOND);
         assert_eq!(CheckpointGuard::default().while_held(work).await, Some(()));
-        let work = async { panic!("it is not begun") };
+        let work = async { panic!("work began under an expired lease") };
         assert_eq!(over.guard().while_held(work).await, None::<()>);
     }
 }

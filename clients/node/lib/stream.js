@@ -25,7 +25,7 @@ async function* stream(call, docs, caller) {
   caller?.addEventListener("abort", giveUp);
   const calls = new Calls((batch) => call(batch, control.signal), control.signal);
   const reading = calls.read(docs);
-  // A failure of the documents is that of the stream, after the rows before it.
+  // A failure to read the documents fails the stream, after the rows before it.
   reading.catch(() => {});
   try {
     for (let rows; (rows = await calls.next()); calls.given()) yield* rows;
@@ -115,7 +115,7 @@ class Calls {
     if (this.#signal.aborted) return;
     clearTimeout(this.#timer);
     const call = this.#call(this.#batch);
-    // Its failure is reported in its turn.
+    // A failure of the call is reported when its rows are due.
     call.catch(() => {});
     this.#calls.push(call);
     this.#batch = [];

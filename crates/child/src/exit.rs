@@ -23,7 +23,7 @@ impl Exit {
         Self(status)
     }
 
-    /// Returns the status in a shell's form: 0 to 255, or 128 and the signal.
+    /// Returns the status in a shell's form: 0 to 255, or 128 plus the signal's number; -1 if there is neither.
     pub fn status(self) -> i32 {
         self.0
             .code()
@@ -36,7 +36,7 @@ impl Exit {
         self.0.code().is_some_and(|code| code != 0)
     }
 
-    /// Returns whether a signal ended it or, by a shell's status, a process that it waited for.
+    /// Returns whether a signal ended it or, judging by its status as a shell, a process that it waited for.
     pub(super) fn is_by_signal(self) -> bool {
         (SIGNAL_STATUS + 1..=SIGNAL_STATUS + SIGNAL_MAX).contains(&self.status())
     }

@@ -12,7 +12,7 @@ pub async fn main() -> Result<(), ClientError> {
     Ok(())
 }
 
-/// Returns for each document a list for each function of `[key, value]`.
+/// Returns, for each document and each function, a list of rows `[key, value]`, as JSON.
 pub async fn rows(socket: &str) -> Result<String, ClientError> {
     let client = Client::connect(socket).await?;
     let mapping = Mapping {

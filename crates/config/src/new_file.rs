@@ -2,7 +2,7 @@
 //!
 //! SUMMARY   [`NewFile`] is written under another name in the same folder, ending with `.part`, and is renamed at the
 //!           end. Only its owner can read it.
-//! PROMISES  An existing file of that name stays unchanged.
+//! PROMISES  An existing file of that name stays unchanged, unless [`NewFile::replace`] replaces it.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
@@ -103,7 +103,7 @@ impl NewFile {
 
 impl Drop for NewFile {
     fn drop(&mut self) {
-        // If it cannot be removed, its name shows what it is.
+        // If the file cannot be removed, its name shows that it is temporary.
         drop(fs::remove_file(&self.part));
     }
 }

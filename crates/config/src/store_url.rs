@@ -38,7 +38,7 @@ pub enum SslMode {
     Prefer,
     /// By TLS; the server is not verified.
     Require,
-    /// By TLS, with the server verified by the URL's name.
+    /// By TLS; the server's certificate must match the URL's host name.
     VerifyFull,
 }
 
@@ -76,7 +76,7 @@ impl StoreUrl {
         for host in hosts.split(',') {
             let port = host.rsplit_once(':').filter(|_| !host.ends_with(']'));
             if port.is_some_and(|(_, port)| !matches!(port.parse::<u16>(), Ok(1..))) {
-                return Err("what follows a host's colon is no port".to_owned());
+                return Err("a host's port is not a number from 1 to 65535".to_owned());
             }
         }
         let url = Self(text.to_owned());
@@ -97,7 +97,7 @@ impl StoreUrl {
             return Err("no host, and no ?host=/folder of a Unix socket".to_owned());
         }
         if url.database().is_empty() && url.parameter("dbname").is_none() {
-            return Err("no name of a database".to_owned());
+            return Err("no database name".to_owned());
         }
         Ok(url)
     }
@@ -153,7 +153,7 @@ impl StoreUrl {
     }
 }
 
-/// Without the password and the query, except for a Unix socket's folder and the database's name.
+/// Without the password and the query, except for its parameters `host`, `port` and `dbname`.
 impl fmt::Display for StoreUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (base, _) = self.parts();

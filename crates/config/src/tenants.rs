@@ -17,8 +17,8 @@ use super::value::Kind;
 const TENANT_NAME_BYTES_MAX: usize = 256;
 
 /// The rule of [`is_tenant_name`], worded to follow "use".
-pub(crate) const TENANT_NAME_RULE: &str =
-    "1 to 256 bytes of a database's name; * stands for any rest of a name, and only at the end";
+pub(crate) const TENANT_NAME_RULE: &str = "1 to 256 bytes of a database's name, without control characters; * stands \
+     for the rest of a name, only at the end";
 
 section! {
     /// One section `[tenants.NAME]`.

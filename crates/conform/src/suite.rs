@@ -72,7 +72,7 @@ pub fn cases(language: &str) -> Result<Vec<Case>, CaseError> {
     Ok(cases)
 }
 
-/// Returns one of the cases for every command or language, by its id.
+/// Returns the case with an id among those for every query server, in a language; `None` if there is none.
 pub fn case(id: &str, language: &str) -> Option<Case> {
     let name = format!("\"id\": \"{id}\"");
     let mut lines = COMMON.iter().flat_map(|(_, text)| text.lines());

@@ -4,7 +4,7 @@
 //!           design documents with their engines, content types and settings, but no views.
 //! PROMISES  Engines, realms and accounts belong to one isolate for their lifetime. The selected one may use the
 //!           whole limit, regardless of the idle ones; these together hold at most as much. An isolate ends in
-//!           [`Isolates::select`], which names it, or is emptied by `forget`.
+//!           [`Isolates::select`], which returns the names of evicted ones, or is emptied by `forget`.
 //! LIMITS    An isolate that runs out of memory ends the process with all of them: the engine's reference counts may
 //!           be wrong when memory is exhausted, so that it may free an object in use.
 
@@ -18,7 +18,7 @@ use super::realm::Shared;
 use super::reduce_limit::ReduceLimit;
 use super::views::Views;
 
-/// Overhead of an idle isolate besides counted memory, in bytes.
+/// Overhead of an idle isolate beyond its counted memory, in bytes.
 const ISOLATE_BYTES: usize = 16 << 10;
 
 /// Enables isolates: their maximum number, and the secret for `tenant`.
@@ -126,7 +126,7 @@ impl Isolates {
         idle.map(|idle| idle.isolate.idle_bytes()).sum()
     }
 
-    /// Evicts idle isolates while there are too many, or they hold too much besides the selected one.
+    /// Evicts idle isolates while there are too many, they hold too much, or the process's memory is too fragmented.
     fn evict(&mut self, selected_bytes: usize, evicted: &mut Vec<String>) {
         let budget_bytes = self.process.options.memory_bytes;
         let is_over = |isolates: &Self| {

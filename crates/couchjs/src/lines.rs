@@ -59,9 +59,9 @@ pub(super) enum Next {
     End,
 }
 
-/// Decisions of the reader of the lines.
+/// What the caller of [`Lines::next`] decides.
 pub(super) trait Reader {
-    /// Does some work while there is no input; returns whether there was any.
+    /// Does a piece of idle work while there is no input; returns `false` if none is left.
     fn prepare(&mut self) -> bool;
 
     /// Maximum length of a line, in bytes; called for long lines only.
@@ -259,7 +259,7 @@ mod tests {
         (Lines::new(Box::new(Pieces(pieces)), output), writes)
     }
 
-    /// Holds lines up to a length, with this much to prepare.
+    /// A reader with a maximum line length and this many pieces of idle work.
     struct Host {
         line_bytes_max: usize,
         steps: usize,
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_no_text_are_replaced() {
+    fn invalid_utf8_is_replaced() {
         for line in [&b"a\xffb"[..], b"\xff\xfe", b"\xe4\xb8x", b"plain \xc3\xa9"] {
             let text = into_text(line.to_vec()).ok().unwrap();
             assert_eq!(text, String::from_utf8_lossy(line));

@@ -64,7 +64,7 @@ pub struct ProcessStatus {
 }
 
 impl ProcessStatus {
-    /// Opens it, if the system has it.
+    /// Opens the report, if the system has one.
     pub fn open() -> Self {
         ProcessStatus {
             status: File::open("/proc/self/status").ok(),
@@ -146,13 +146,13 @@ impl Peak {
         peak
     }
 
-    /// Three quarters of the limit suffice: the system does not count memory that an engine has reserved but not
-    /// written to.
+    /// The peak that counts as exhausted. Three quarters of the limit suffice: the system does not count memory that an
+    /// engine has reserved but not written to.
     fn exhausted_beside(&self, idle_bytes: usize) -> usize {
         self.start_bytes + idle_bytes + self.limit_bytes / 4 * 3
     }
 
-    /// Starts a new peak for a newly selected isolate, besides idle ones that hold `idle_bytes`.
+    /// Starts a new peak for a newly selected isolate, while idle ones hold `idle_bytes`.
     pub(super) fn begin_turn(&self, idle_bytes: usize) {
         let is_reset = self.status.reset_peak();
         let (now, unfiled) = self.status.resident_bytes().filter(|_| is_reset).unzip();
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_takes_the_other_cannot() {
+    fn holders_share_the_limit_of_their_account() {
         let account = Account::new(100);
         let mut first = account.take(60).unwrap();
         assert!(account.take(41).is_err());

@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_threshold_and_a_ratio_they_are_4096_and_2() {
+    fn the_default_threshold_is_4096_and_the_default_ratio_2() {
         for nothing in [
             json!(null),
             json!("many"),

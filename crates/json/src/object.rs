@@ -1,7 +1,7 @@
 //! Objects with values that stay JSON text.
 //!
 //! SUMMARY   [`RawObject`] keeps the members of an object in order: to read, change and write them.
-//! PROMISES  A value is written byte for byte as read. Names and values are borrowed from the text.
+//! PROMISES  A value is written byte for byte as read. Values, and names without escapes, are borrowed from the text.
 //! LIMITS    Members with the same name are all kept; [`RawObject::get`] returns the last, as JavaScript and CouchDB
 //!           do.
 
@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_object_is_written_as_it_was_read_but_for_white_space_between_members() {
+    fn an_object_is_written_as_read_except_for_white_space_and_escapes_in_names() {
         for (text, written) in [
             ("{ }", "{}"),
             (
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn names_and_values_are_borrowed_unless_they_are_escaped() {
+    fn values_and_names_without_escapes_are_borrowed() {
         let text = r#"{"a":"x","\u0062":1}"#;
         let object = RawObject::parse(text).unwrap();
         let [(plain, value), (escaped, _)] = &object.members[..] else {

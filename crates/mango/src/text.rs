@@ -11,7 +11,7 @@ use super::error::MatchError;
 use json::cursor::{Cursor, Token};
 use json::string::unescape;
 
-/// Maximum number of bytes of names and values of a document's entries.
+/// Maximum total length of the names and values in a document's entries, in bytes.
 pub const TEXT_ENTRIES_BYTES_MAX: usize = 64 << 20;
 
 /// The field with the names of all others.
@@ -265,7 +265,7 @@ impl EntryWalk<'_> {
         self.push(kind, value);
     }
 
-    /// Adds an entry, unless there are already too many.
+    /// Adds an entry if its field is indexed, unless there are already too many.
     fn push(&mut self, kind: EntryType, value: &str) {
         if self.bytes > TEXT_ENTRIES_BYTES_MAX {
             return;
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn named_fields_are_there_alone_but_for_lengths() {
+    fn only_named_fields_and_array_lengths_have_entries() {
         let document = json!({"_id": "d", "a": {"b": "x"}, "n": "5", "l": [1]});
         let definition = r#"{"fields":[{"name":"a.b","type":"string"},{"type":"number","name":"n"},
                              {"name":"l.[]","type":"number"}]}"#;
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn depth_and_size_do_no_harm() {
+    fn deep_documents_are_walked_and_too_many_entries_are_refused() {
         let index = Index::parse(r#"{"default_field":false}"#).unwrap();
         let deep = |open: &str, close: &str, depth: usize| {
             format!(r#"{{"a":{}1{}}}"#, open.repeat(depth), close.repeat(depth))

@@ -197,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_run_starts_with_the_larger_of_each_number_that_earlier_runs_left() {
+    fn each_counter_of_a_run_starts_with_the_larger_of_the_kept_and_the_recorded_value() {
         let recorded = Stats {
             docs_read: 6,
             docs_written: 2,

@@ -104,7 +104,11 @@ mod tests {
         progress.done(d.0, d.1);
         assert_eq!(numbers(&progress), (2, 4, 0));
         progress.done(a.0, a.1);
-        assert_eq!(numbers(&progress), (1, 4, 1), "it does not look back at B");
+        assert_eq!(
+            numbers(&progress),
+            (1, 4, 1),
+            "through is A's, although B is done"
+        );
         assert_eq!(progress.through(), &(1, "10-a"));
         assert!(progress.has_news());
         progress.commit(*progress.through());
@@ -150,7 +154,7 @@ mod tests {
                     let number = open.swap_remove(below(open.len()));
                     let before = progress.through().0;
                     progress.done(number, number);
-                    assert!(progress.through().0 >= before, "it never goes back");
+                    assert!(progress.through().0 >= before, "through never goes back");
                 }
                 let oldest = open.iter().min().copied().unwrap_or(next);
                 assert!(progress.through().0 < oldest);

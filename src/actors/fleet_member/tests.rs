@@ -340,10 +340,10 @@ async fn a_second_daemon_gets_its_share_and_each_handed_over_run_writes_a_checkp
 }
 
 #[actix_rt::test]
-async fn jobs_found_at_start_are_noted_once_each_in_a_few_requests() {
+async fn jobs_found_at_start_are_recorded_once_each_in_a_few_requests() {
     let world = World::of(600).await;
     let one = world.start("one");
-    eventually("all jobs are noted", || async {
+    eventually("all jobs are recorded", || async {
         one.connection.noted().iter().sum::<usize>() == 600
     })
     .await;
@@ -353,7 +353,7 @@ async fn jobs_found_at_start_are_noted_once_each_in_a_few_requests() {
 }
 
 #[actix_rt::test]
-async fn documents_are_read_in_batches_each_after_the_jobs_of_the_last_are_added() {
+async fn each_batch_of_documents_is_read_after_the_jobs_of_the_previous_one_are_added() {
     let world = World::of(1000).await;
     let one = world.start("one");
     one.connection.hold_notes(true);
@@ -371,7 +371,7 @@ async fn documents_are_read_in_batches_each_after_the_jobs_of_the_last_are_added
     // Some of them were claimed, others arrived as updates.
     assert!(read() <= 2 * ADDS_MAX, "{}", read());
     one.connection.hold_notes(false);
-    eventually("all jobs are noted", || async {
+    eventually("all jobs are recorded", || async {
         one.connection.noted().iter().sum::<usize>() == 1000
     })
     .await;
@@ -493,7 +493,7 @@ async fn the_outcome_of_a_lost_claim_is_not_written() {
     });
     one.flush().await;
     assert_eq!(world.state_of("d00").await, None);
-    // Nor is that of a document that another daemon owns.
+    // Neither is the outcome of a document that another daemon owns.
     let two = world.start("two");
     world.clock.set_forward(Duration::from_secs(6));
     world.until_running(&two, 1).await;
@@ -566,14 +566,14 @@ async fn a_claim_whose_answer_was_lost_is_found_and_repeated() {
     })
     .await;
     one.connection.lose_claims(false);
-    // The next renewal lists it.
+    // The next renewal lists the document.
     world.clock.set_forward(Duration::from_secs(8));
     world.until_running(&one, 6).await;
     world.assert_one_run_each();
 }
 
 #[actix_rt::test]
-async fn a_member_whose_documents_actor_fails_stops_and_ends_its_leases() {
+async fn a_member_stops_and_ends_its_leases_if_its_documents_actor_stops() {
     let world = World::of(2).await;
     let one = world.start("one");
     world.until_running(&one, 2).await;
@@ -586,7 +586,7 @@ async fn a_member_whose_documents_actor_fails_stops_and_ends_its_leases() {
 async fn epochs_whose_answers_were_lost_are_removed_once_one_is_taken() {
     let world = World::of(2).await;
     let one = world.start("one");
-    // It has not requested an epoch yet.
+    // The daemon has not requested an epoch yet.
     one.connection.lose_epochs(2);
     world.until_running(&one, 2).await;
     assert_eq!(world.fleet.live(), [one.epoch()]);

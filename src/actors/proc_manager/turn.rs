@@ -1,6 +1,7 @@
 //! One turn of the ProcManager: passes an event to the core, carries out its actions, and checks the tables.
 //!
-//! SUMMARY   A timer checks every invariant; development builds do so in every turn, and a violation ends the manager.
+//! SUMMARY   A timer checks every invariant. Development builds also do so in every turn, up to
+//!           [`ROWS_MAX_EACH_EVENT`] rows; there a violation ends the manager.
 //! PROMISES  State of the current event is in the [`Turn`], not in the manager's fields. The timer's checks take at
 //!           most a thousandth of the arbiter's time, and are skipped if the tables are too large to be scanned in
 //!           one turn. A violation is counted each time and logged once for each invariant and manager.
@@ -73,7 +74,7 @@ impl Findings {
         }
     }
 
-    /// Checks the tables. Returns the duration.
+    /// Checks the tables, unless they are too large. Returns the duration, or zero if not checked.
     fn check(&mut self, core: &Pools, metrics: &Metrics, log: &Logger) -> Duration {
         if core.row_count() > ROWS_MAX {
             return Duration::ZERO;
@@ -239,7 +240,7 @@ mod tests {
 
         fn log(&self, record: &Record<'_>, _: &OwnedKVList) -> Result<(), Never> {
             let text = record.msg().to_string();
-            self.0.lock().expect("no test panics with it").push(text);
+            self.0.lock().expect("not poisoned").push(text);
             Ok(())
         }
     }
@@ -267,7 +268,7 @@ mod tests {
         assert_eq!(counted(&metrics, "PM-1"), Some(3.0));
         assert_eq!(counted(&metrics, "PM-5"), Some(1.0));
         assert_eq!(counted(&metrics, "PM-2"), Some(0.0));
-        assert_eq!(messages.0.lock().expect("no test panics with it").len(), 2);
+        assert_eq!(messages.0.lock().expect("not poisoned").len(), 2);
     }
 
     #[test]
@@ -306,12 +307,6 @@ mod tests {
         core.handle(event, Timestamp::ZERO, &mut Vec::new());
         assert_eq!(core.row_count(), ROWS_MAX);
         assert!(findings.check(&core, &metrics, &log) > Duration::ZERO);
-        assert!(
-            messages
-                .0
-                .lock()
-                .expect("no test panics with it")
-                .is_empty()
-        );
+        assert!(messages.0.lock().expect("not poisoned").is_empty());
     }
 }

@@ -178,7 +178,7 @@ impl Unanswered {
         };
         self.count -= 1;
         head.unless_true = false;
-        // Before the holder learns of it and returns the process.
+        // Set before the holder gets the answer and returns the process.
         if self.count == 0 && fence.is_some() {
             self.shared.set_left_reset(fence);
         }
@@ -209,7 +209,8 @@ impl Unanswered {
         }
     }
 
-    /// Fails all with an error; only the oldest gets the reason itself.
+    /// Fails all. Only the oldest gets the reason itself, unless that is `Exited` or `NotRun`; a verbatim prompt gets
+    /// its output so far, if any.
     pub(super) fn fail(&mut self, reason: &PromptError) {
         let oldest = self.queue.front().and_then(UnansweredPrompt::oldest);
         if oldest.is_some_and(|command| !matches!(command, Command::Reset)) {
@@ -230,7 +231,7 @@ impl Unanswered {
                 .map(Bytes::from);
             for _ in prompts.commands {
                 self.shared.prompt_answered();
-                // Otherwise it counts as a failed start.
+                // A process that has not started counts as a failed start instead.
                 if self.shared.is(ProcFlag::Started) {
                     self.metrics.prompt_failed(error);
                 }
@@ -251,7 +252,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reset_has_another_time_than_the_command_behind_it() {
+    fn a_reset_has_its_own_timeout() {
         let metrics = LanguageMetrics::default();
         let mut unanswered = Unanswered::new(ProcShared::new(None), Arc::new(metrics));
         let [of_reset, of_command] = [60, 1].map(Duration::from_secs);

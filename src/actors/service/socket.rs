@@ -65,8 +65,8 @@ impl ServiceSocket {
         })
     }
 
-    /// Sets the backlog, and the permissions: a local-only service's Unix socket is its user's. Passed sockets stay
-    /// unchanged.
+    /// Sets the backlog, and the permissions: only this user may connect to a local-only service's Unix socket. The
+    /// permissions of passed sockets stay unchanged.
     fn adjust(&self, service: &ServiceConfig) -> io::Result<()> {
         if let Some(path) = self.bound.own_path() {
             let mode = if service.is_local_only() {

@@ -35,7 +35,7 @@ impl LogLines {
         }
     }
 
-    /// Reports the number of lines not shown.
+    /// Reports the number of all lines, unless all were shown.
     pub(super) fn summarise(&self) {
         let count = self.count.load(Ordering::Relaxed);
         if count > SHOWN_MAX {
@@ -71,7 +71,7 @@ impl Drain for LogLines {
     }
 }
 
-/// Extracts the value of its key.
+/// Extracts the value of a key in [`KEYS`].
 struct Line(String);
 
 impl Serializer for Line {

@@ -66,7 +66,7 @@ impl DocTable {
         }
     }
 
-    /// Records every document that this daemon knows as changed.
+    /// Records a change of every document that this daemon has a row for.
     pub fn note_all(&mut self) {
         let Some(changed) = &mut self.changed else {
             return;
@@ -193,14 +193,14 @@ mod tests {
         assert_eq!(
             in_state(&states, DocState::Crashing),
             ["later"],
-            "it came first"
+            "the report came before the document"
         );
         assert_eq!((states.wanted(), states.others().len()), (3, 2));
         states.set_row("a", Some(RowState::Scheduled));
         assert_eq!(
             in_state(&states, DocState::Running),
             [""; 0],
-            "it is our own now"
+            "this daemon has a row now"
         );
         assert!(states.other("a").is_none());
         states.set_row("a", None);
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_are_reported_once_in_the_order_of_the_first_and_only_in_a_fleet() {
+    fn changes_are_reported_once_in_order_of_the_first_change_and_only_in_a_fleet() {
         let mut states = DocTable::default();
         let doc = |id: &str| StatusOf::Document(id.into());
         states.set_row("a", Some(RowState::Error));

@@ -195,7 +195,7 @@ fn a_store_whose_directory_others_can_enter_is_refused_before_any_write() {
 fn an_administrators_password_that_cannot_be_saved_is_a_configuration_error() {
     let directory = directory();
     let config = configure(directory.path(), "[server]\ntcp = \"127.0.0.1:0\"");
-    // Its folder is a file.
+    // The password's folder is a file.
     fs::write(directory.path().join("run"), "").unwrap();
     let (status, complaint) = refused(&config);
     assert_eq!(status, Some(78), "{complaint}");
@@ -400,7 +400,7 @@ fn a_reload_with_mistakes_changes_nothing_and_names_them() {
     assert_eq!(
         client.pool("python")["hard_limit"],
         100,
-        "no part of it was applied"
+        "no part of the file was applied"
     );
     service.stop();
 }

@@ -188,7 +188,7 @@ fn a_process_stops_on_return_after_max_uses() {
     give_back(&mut client, &first, "ok");
     let second = take(&mut client, "p");
     assert_eq!(second.os_pid, first.os_pid);
-    // It is not stopped while it is lent.
+    // A lent process is not stopped.
     assert_eq!(client.prompt(&second.proc, json!(["echo", 7])), 7);
     give_back(&mut client, &second, "ok");
     let third = take(&mut client, "p");
@@ -469,7 +469,7 @@ fn a_section_named_like_a_language_configures_the_languages_own_pool() {
     for proc in held {
         assert!(client.ret_proc(&proc));
     }
-    // It is removed only with its language.
+    // The pool is removed only with its language.
     let error = client
         .operator
         .error(&super::support::remove("python", "immediate"));

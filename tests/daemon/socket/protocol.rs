@@ -273,7 +273,7 @@ fn the_return_of_a_process_that_died_is_answered_with_true() {
 }
 
 #[test]
-fn a_process_killed_by_a_refused_system_call_names_it() {
+fn the_error_of_a_process_killed_by_a_refused_system_call_names_the_call() {
     let service = Service::start("");
     let mut client = service.connect();
     let proc = client.get_proc("python");
@@ -355,7 +355,7 @@ fn a_request_may_wait_for_longer_than_the_configured_time() {
     assert_eq!(
         other.pool("python")["waiting"],
         1,
-        "it has waited for longer than 2000 ms"
+        "the request has waited for longer than 2000 ms"
     );
     assert!(holder.ret_proc(&proc));
     assert!(waiter.reply()["ok"]["proc"].is_string());
@@ -390,7 +390,7 @@ fn a_process_for_a_design_document_is_taught_and_tied_to_its_database() {
 }
 
 #[test]
-fn counts_and_reload_follow_the_processes() {
+fn a_reload_ends_idle_processes_at_once_and_held_ones_on_return() {
     let service = Service::start("");
     let mut client = service.connect();
     let held = client.get_proc("python");
@@ -597,13 +597,13 @@ fn a_client_that_does_not_read_delays_only_itself() {
 }
 
 #[test]
-fn an_attached_connection_is_the_process() {
+fn an_attached_connection_carries_the_lines_of_its_process() {
     let service = Service::start("");
     let mut client = service.connect();
     let error = client.error(&json!({"id": 1, "call": "attach", "lang": "no-such"}));
     assert_eq!(
         error["name"], "unknown_query_language",
-        "and the connection goes on"
+        "the connection is not closed"
     );
     let attached = client.ok(&json!({"id": 2, "call": "attach", "lang": "python"}));
     assert_eq!(attached["lang"], "python");
@@ -670,7 +670,7 @@ fn a_process_taught_over_an_attached_connection_is_replaced() {
 }
 
 #[test]
-fn long_lines_are_answered_before_later_ones_and_after_a_half_close() {
+fn long_lines_are_answered_even_after_a_half_close() {
     let service = Service::start("");
     let mut client = service.connect();
     let long = "x".repeat(2 << 20);

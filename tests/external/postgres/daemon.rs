@@ -90,7 +90,7 @@ fn dropped_records_of_a_daemon_are_counted_in_the_database_under_its_name() {
 }
 
 #[test]
-fn without_its_database_a_service_answers_503_and_then_recovers() {
+fn a_service_answers_503_while_its_database_is_down_and_then_recovers() {
     let server = Arc::new(Server::new(&[], |_| {}));
     let database = TestDatabase::on(Arc::clone(&server));
     let web = start(&database);
@@ -260,7 +260,7 @@ fn pauses_and_priorities_lost_in_a_failover_are_rewritten_and_survive_a_restart(
 }
 
 #[test]
-fn without_its_database_a_service_lists_replications_from_memory_with_the_age_of_the_list() {
+fn a_service_lists_replications_from_memory_with_their_age_while_its_database_is_down() {
     let server = Arc::new(Server::new(&[], |_| {}));
     let database = TestDatabase::on(Arc::clone(&server));
     let web = start(&database);

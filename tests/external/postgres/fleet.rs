@@ -85,7 +85,7 @@ of_places! {
 
 of_leases! {
     a_document_has_one_owner_while_the_owners_lease_lasts
-    departed_or_succeeded_epochs_and_expired_ones_without_documents_are_removed
+    departed_and_succeeded_epochs_and_expired_ones_that_own_nothing_are_removed
     an_order_reaches_the_daemon_that_has_the_job
     a_report_ends_with_its_lease
 }

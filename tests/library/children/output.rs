@@ -252,7 +252,7 @@ async fn a_stale_line_before_a_prompt_is_not_its_answer() {
 async fn a_stale_partial_line_before_a_prompt_is_not_part_of_its_answer() {
     let (_child, pool, [client, other]) = prompt_after(Step::PrintPart("1".into())).await;
     let answer = client.prompts("[\"add_fun\"]").await;
-    // "1" and "true" are both JSON, and so would be "1" and "2" together.
+    // The stale "1" and the answer "true" are both JSON, but "1true" is not. A stale "1" before "2" would read as 12.
     assert!(
         matches!(answer, Err(PromptError::Protocol { .. })),
         "{answer:?}"

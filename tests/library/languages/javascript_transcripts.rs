@@ -80,7 +80,7 @@ async fn play_file(name: &str) {
     let (_, text) = suite::files("javascript")
         .find(|(file, _)| *file == name)
         .expect("the file is built in");
-    let cases = suite::cases_of(text, "javascript").expect("they are cases");
+    let cases = suite::cases_of(text, "javascript").expect("the lines are cases");
     assert!(!cases.is_empty(), "{name} holds no case");
     let subject = Subject {
         target: Target::Command(CommandSpec {

@@ -90,7 +90,7 @@ async fn data_kept_in_a_process_reaches_other_clients_only_where_processes_are_s
 }
 
 #[actix_rt::test]
-async fn a_process_with_a_design_document_serves_others_without_one_only_where_it_is_shared() {
+async fn data_of_a_design_document_reaches_other_databases_only_where_processes_are_shared() {
     for (reuse, leak) in [(Reuse::Any, true), (Reuse::Database, false)] {
         let pool = pool(Some(reuse));
         let first = pool.ddoc("a", "_design/secret");
@@ -163,7 +163,7 @@ async fn the_processes_of_a_client_without_a_tenant_end_with_it() {
 }
 
 #[actix_rt::test]
-async fn functions_of_one_database_share_a_process_and_those_without_one_do_not() {
+async fn functions_of_one_database_share_a_process_and_those_of_none_do_not() {
     let pool = pool(Some(Reuse::Database));
     for (db, started) in [("a", 1), ("a", 1), ("b", 2), ("b", 2), ("", 3), ("", 4)] {
         let servers = QueryServers::new(pool.caller());

@@ -189,20 +189,20 @@ async fn a_stopped_job_ends_in_time_whatever_the_servers_do() {
     job.stopped().await;
     assert!(
         began.elapsed() >= Duration::from_secs(4),
-        "it tried to write a checkpoint"
+        "the job tried to write a checkpoint"
     );
     assert!(began.elapsed() < Duration::from_secs(30));
-    // So does a job that is still opening its source.
+    // A job that is still opening its source has no checkpoint to write.
     let hangs = Answer::stream(200, "application/json", vec![Piece::Until(Arc::default())]);
     source.fails("GET db", usize::MAX, hangs);
     let job = Job::start(&body(&source.url(), &target.url()));
-    eventually("it is opening", || async {
+    eventually("the job is opening", || async {
         source.server.count("GET db") > 1
     })
     .await;
     timeout(Duration::from_secs(4), job.stopped())
         .await
-        .expect("there is nothing to wait for");
+        .expect("the job ends without writing a checkpoint");
 }
 
 #[actix_rt::test]
@@ -214,7 +214,7 @@ async fn a_job_whose_arbiter_ends_reports_that_it_died() {
     let address =
         ReplicationJob::start_in_arbiter(&arbiter.handle(), |_| ReplicationJob::new(start));
     job.address = Some(address);
-    eventually("it is at work", || async {
+    eventually("everything is written", || async {
         target.trees() == source.trees()
     })
     .await;
@@ -226,7 +226,7 @@ async fn a_job_whose_arbiter_ends_reports_that_it_died() {
 #[derive(Debug)]
 enum Lease {
     Over,
-    /// Ends at this time: it is not renewed.
+    /// Expires at this time: it is not renewed.
     Until(Instant),
     /// Always has this much time left, because it is renewed. Counts how often it is queried.
     Renewed(Duration, watch::Sender<usize>),
@@ -347,7 +347,7 @@ async fn a_checkpoint_may_take_longer_than_a_lease_that_is_renewed() {
         Duration::from_secs(60),
         asked.wait_for(|asked| *asked > before + 10),
     );
-    several.await.expect("the lease is asked again").unwrap();
+    several.await.expect("the lease is queried again").unwrap();
     go_on.notify_one();
     job.outcome().await.normal();
     assert_eq!((target.locals().len(), source.locals().len()), (1, 1));

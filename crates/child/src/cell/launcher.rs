@@ -6,8 +6,8 @@
 //! PROMISES  The cell ends with its command, with the launcher, and with the process that started the launcher. The
 //!           launcher ends when all of the cell has ended, with the command's status or by its signal. Termination
 //!           signals to its process group are for the command; before the command is executed, they end the launcher
-//!           and the cell. The launcher stops while the command is stopped. Standard input and output belong to the
-//!           command.
+//!           and the cell. The launcher stops while the command is stopped, unless it watches memory. Standard input
+//!           and output belong to the command.
 //! CALLED    By the spawner of children, with a socket for reports and orders; manually, with reports on standard
 //!           error.
 //! LIMITS    Without a pid namespace, a process that left the command's family is killed at the end only if the
@@ -55,7 +55,7 @@ const STOP_NS: i64 = 10_000_000;
 /// Maximum control groups made for a cell in sequence, if they are removed by others.
 const GROUPS_MAX: usize = 2;
 
-/// Poll interval for leftovers at the end, without a namespace.
+/// Maximum rounds of killing leftovers at the end, without a namespace.
 const LEFTOVER_ROUNDS_MAX: usize = 10_000;
 
 /// The command and its cell.
@@ -127,7 +127,7 @@ pub fn run(request: Request) -> ! {
         }
     }
     launch.reporter.tell(&Report::HostError(format!(
-        "its control group was removed {GROUPS_MAX} times before it was in there; find out what removes \
+        "its control group was removed {GROUPS_MAX} times before its first process entered; find out what removes \
          'settee-cell-*' below {}",
         cgroup::ROOT
     )));
@@ -144,16 +144,16 @@ impl Launch {
     fn run(&self, descriptors: Result<(), String>) -> Result<Option<ExitStatus>, String> {
         let parent = getppid();
         self.die_with_service(parent)?;
-        // Inherited by all; a process that may not raise it cannot lower it either.
+        // Inherited by the whole cell; on failure, it keeps the service's score.
         drop(fs::write("/proc/self/oom_score_adj", OOM_SCORE));
         let prepared = self.prepare(descriptors);
         self.user
             .act()
             .map_err(|error| format!("the cell's user cannot be taken: {error}"))?;
         let cell = self.start(prepared)?;
-        // Switching users resets it.
+        // Switching users resets the parent-death signal.
         self.die_with_service(parent)?;
-        // Other processes no longer need to read its memory.
+        // Other processes no longer need to read this one's memory.
         let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
         Ok(cell.wait(&self.spec, &self.reporter))
     }
@@ -186,7 +186,7 @@ impl Launch {
         prepared
     }
 
-    /// Sets up the cell's guards besides its control group.
+    /// Sets up the cell's guards other than its control group.
     fn guard(&self, prepared: &mut Prepared) {
         let spec = &self.spec;
         let guarded = Guarded {
@@ -299,7 +299,7 @@ impl Namespaces {
 
 fn is_unread(pipe: &File) -> bool {
     let mut polled = [PollFd::new(pipe, PollFlags::empty())];
-    // Of a pipe, and of a socket.
+    // ERR if the reader of a pipe is gone, HUP if that of a socket is.
     let gone = PollFlags::ERR | PollFlags::HUP;
     let now = Timespec::default();
     poll(&mut polled, Some(&now)).is_ok() && polled[0].revents().intersects(gone)
@@ -382,7 +382,7 @@ impl Cell {
             }
             let wait = watch.wait().and_then(|wait| Timespec::try_from(wait).ok());
             let mut polled = [PollFd::new(&self.status, PollFlags::IN)];
-            // An interrupting signal does not end it.
+            // After a signal, the wait is repeated.
             if poll(&mut polled, wait.as_ref()).is_ok_and(|count| count > 0) {
                 return;
             }

@@ -244,7 +244,7 @@ proptest! {
         prop_assert_eq!(Cursor::is_value(&text), parser_accepts(&text));
         let (mut shown, mut shown_of_valid) = (Vec::new(), Vec::new());
         let walked = Cursor::of(text.as_bytes()).walk(|token| shown.push(token));
-        // It must not panic on any string.
+        // The unchecked walk must not panic on any string.
         let _ = Cursor::of_valid(text.as_bytes()).walk(|token| shown_of_valid.push(token));
         if walked.is_some() {
             prop_assert_eq!(shown, shown_of_valid);

@@ -1,9 +1,9 @@
 //! Requests for the changes feed.
 //!
 //! SUMMARY   [`FeedQuery`] makes the requests of one replication's feed, each starting after a sequence.
-//! SOURCE    `couch_replicator_api_wrap:changes_since`: names, their order, the time-out.
-//! DIFFERS   If a source does not support POST (405), the feed is read unfiltered and documents are filtered here, as
-//!           in CouchDB. A filter that Settee runs is not part of the request.
+//! SOURCE    `couch_replicator_api_wrap:changes_since`: names, their order, the time-out. If a source does not support
+//!           POST (405), the feed is read unfiltered, and document ids are filtered here.
+//! DIFFERS   A filter that Settee runs is not part of the request.
 
 use std::time::Duration;
 
@@ -52,7 +52,8 @@ impl FeedQuery {
         }
     }
 
-    /// The source does not support POST. Returns `false` if that was not the reason.
+    /// Filters document ids here from now on, because the source does not support POST. Returns `false` if no ids are
+    /// requested, or they are filtered here already.
     pub(crate) fn filter_here(&mut self) -> bool {
         let can = matches!(self.filter, Filter::DocIds(_)) && !self.filters_here;
         self.filters_here |= can;

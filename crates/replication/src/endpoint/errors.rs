@@ -72,7 +72,7 @@ pub(super) fn describe(error: &reqwest::Error) -> String {
         }
     }
     if texts.is_empty() {
-        return "the library refuses it".to_owned();
+        return "the HTTP library refuses the request".to_owned();
     }
     watches::named_in(texts.join(": "), error)
 }

@@ -33,7 +33,7 @@ pub struct Request {
     pub(super) retries: Option<u32>,
     /// No limit on the total duration.
     pub(super) endless: bool,
-    /// Made while another request of the replication is under way, to produce its body.
+    /// Made to produce the body of another request that is under way.
     pub(super) inside: bool,
     pub(super) reply_bytes_max: usize,
 }
@@ -270,8 +270,8 @@ impl RequestFailed {
 /// Why a request failed. The remote's or the network's fault, and worth a later retry, unless stated otherwise.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Cause {
-    /// The server answered 429 too many consecutive times.
-    #[error("the server takes fewer requests than this (max_backoff)")]
+    /// 429s of the server have raised the interval between requests to its maximum.
+    #[error("the server answered 429 too often (max_backoff)")]
     MaxBackoff,
     /// A response with this status, 408 or 500 and above.
     #[error("the answer was {status}: {said}")]
@@ -336,7 +336,7 @@ pub enum Cause {
     #[error("the body that was being sent broke off: {0}")]
     Body(String),
     /// The request is invalid: a header or URL has forbidden bytes. Not worth a retry.
-    #[error("it cannot be sent: {0}")]
+    #[error("the request cannot be sent: {0}")]
     Invalid(String),
 }
 

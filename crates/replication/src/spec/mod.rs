@@ -77,7 +77,7 @@ impl Replication {
     }
 }
 
-/// One side of a replication. All its credentials are in `auth`.
+/// One side of a replication. Its name and password are only in `auth`.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct EndpointSpec {
     /// URL of the database, without credentials, ending in a slash unless it has a query.

@@ -2,9 +2,9 @@
 //!
 //! SUMMARY   [`Writer`] locks the row of `meta`, reads the documents of a batch's writes, lets the writes decide, and
 //!           writes the outcome: two round trips for any number of writes.
-//! PROMISES  Writers of all services are serialized. A write is answered after it is committed and the watcher was
-//!           notified. A failed transaction writes nothing, unless the connection was lost during the commit: then
-//!           the outcome is unknown.
+//! PROMISES  Writers of all services are serialized. A write is answered after its commit and, unless that takes longer
+//!           than [`REQUEST_MAX`], after the watcher was notified. A failed transaction writes nothing, unless the
+//!           connection was lost during the commit: then the outcome is unknown.
 
 use std::sync::Arc;
 
@@ -43,7 +43,7 @@ pub(super) struct Write {
     /// The `_local/` document that it reads.
     pub local: Option<String>,
     pub work: Box<dyn FnOnce(&mut Batch<'_>) + Send>,
-    /// Notified when it is committed.
+    /// Notified when it is committed or has failed.
     pub reply: oneshot::Sender<Result<(), StoreError>>,
 }
 
@@ -125,7 +125,7 @@ impl Writer {
     async fn write(&mut self, batch: Vec<Write>) {
         let (mut works, mut replies) = (Vec::new(), Vec::new());
         let (mut documents, mut locals) = (Vec::new(), Vec::new());
-        // A caller that has gone may have retried.
+        // Writes of callers that are gone are dropped: they may have been retried.
         for write in batch.into_iter().filter(|write| !write.reply.is_closed()) {
             documents.extend(write.documents);
             locals.extend(write.local);
@@ -188,7 +188,7 @@ impl Writer {
             self.shared.nudge.notify_one();
             let mut updates = self.shared.update_seq.subscribe();
             let heard = updates.wait_for(|known| known.is_some_and(|known| known >= last));
-            // Otherwise it is notified later.
+            // After a timeout the watcher is notified later.
             drop(timeout(REQUEST_MAX, heard).await);
         }
     }
@@ -241,8 +241,8 @@ impl Writer {
     }
 }
 
-/// Begins a transaction during which no other service writes documents, or claims or releases those of some ids.
-/// Returns the current state of these and some `_local/` documents.
+/// Begins a transaction during which no other service writes documents, or claims or releases the given ones. Returns
+/// the current state of the given documents and `_local/` documents.
 async fn begin(
     client: &Client,
     (documents, locals): &(Param, Param),

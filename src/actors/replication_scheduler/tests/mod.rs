@@ -301,7 +301,7 @@ impl World {
         .await;
         let begun = jobs.begun.borrow();
         assert_eq!(begun.len(), count, "no further run starts");
-        begun.last().cloned().expect("there is one")
+        begun.last().cloned().expect("a started run")
     }
 
     async fn job(&self, name: &str) -> JobInfo {
@@ -399,7 +399,7 @@ fn progress(docs_written: u64) -> JobProgress {
 }
 
 fn normal(docs_written: u64) -> JobEnd {
-    let result = serde_json::value::RawValue::from_string("{}".into()).expect("it is JSON");
+    let result = serde_json::value::RawValue::from_string("{}".into()).expect("the result is JSON");
     let progress = progress(docs_written);
     JobEnd::Normal(Arc::new(Completed { result, progress }))
 }

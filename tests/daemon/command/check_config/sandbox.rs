@@ -128,7 +128,7 @@ fn read_paths_that_others_cannot_read_are_a_mistake_with_a_remedy() {
 }
 
 #[test]
-fn the_cells_of_the_running_service_are_listed_beside_those_of_this_user() {
+fn the_cells_of_the_running_service_are_listed_after_those_of_this_user() {
     let service = Service::start("[query_server_config]\nsandbox = \"standard\"\n");
     let mut command = service.client(&["check-config", "--sandbox", "-c"]);
     let run = Run::of(command.arg(service.path("settee.toml")).output().unwrap());

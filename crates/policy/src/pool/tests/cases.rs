@@ -181,7 +181,7 @@ fn process_of_another_database_is_never_chosen() {
 }
 
 #[test]
-fn without_db_tag_the_process_that_knows_the_document_is_chosen_and_stays_untagged() {
+fn a_request_without_db_tag_reuses_the_process_that_knows_its_ddoc_and_leaves_it_untagged() {
     let mut world = World::new(3, 2);
     let first = world.take(1, affinity(None, "_design/1", "1-a"));
     let second = world.take(2, affinity(None, "_design/2", "1-a"));

@@ -73,7 +73,7 @@ fn same_seed_draws_the_same_pools() {
 }
 
 #[test]
-fn without_a_free_process_a_pool_below_its_limit_is_drawn() {
+fn a_pool_below_its_limit_is_drawn_if_none_has_a_free_process() {
     let mut world = world_of(&[in_group(1), in_group(2)]);
     let full = world.ask_of(1, Target::Pool(PoolId(0)));
     world.run();
@@ -107,7 +107,7 @@ fn waiter_of_a_group_is_served_by_the_first_pool_with_a_free_process() {
         world.give_back(lease);
         let served = world
             .lease(request, client)
-            .expect("the first return serves it");
+            .expect("the first return serves the waiter");
         assert_eq!(served.proc, lease.proc);
     }
 }

@@ -36,7 +36,7 @@ fn one_process_serves_as_many_tenants_as_it_has_isolates_for_and_keeps_what_each
     for db in ["a", "b", "c"] {
         call(&mut world, 1, db);
     }
-    assert_eq!(world.totals().started, 1, "it had room");
+    assert_eq!(world.totals().started, 1, "the process had room");
     for name in ["a", "b", "c", "a"] {
         let request = world.ask(2, tagged(name, "_design/1"));
         let (tenant, is_new) = (db(name), false);
@@ -94,7 +94,7 @@ fn a_waiter_waits_for_its_tenants_process_at_most_its_affinity_wait() {
     world.advance(WAIT);
     world.run();
     assert_eq!(
-        world.lease(waiter, 2).expect("it replaces b").proc,
+        world.lease(waiter, 2).expect("a replaces b").proc,
         of_b.proc
     );
     world.give_back(of_a);
@@ -152,7 +152,7 @@ fn a_tenant_that_keeps_ending_processes_gets_separate_ones_until_enough_uses_end
     let shared = call(&mut world, 1, "a");
     for _ in 0..5 {
         let lease = world.take(1, tagged("bad", "_design/1"));
-        assert_ne!(lease.proc, shared, "it has one of its own");
+        assert_ne!(lease.proc, shared, "the tenant has its own process");
         world.give_back_as(lease, ReturnStatus::Fail, Condition::Clean);
         world.run();
         assert_eq!(call(&mut world, 1, "a"), shared);

@@ -373,7 +373,7 @@ async fn an_error_in_a_streamed_body_fails_the_request() {
 }
 
 #[tokio::test]
-async fn redirects_are_followed_with_method_and_body() {
+async fn redirects_except_303_are_followed_with_method_and_body() {
     for code in [301, 302, 303] {
         let server = Server::start(move |request| match request.nth {
             0 => Answer::with(code, &[("location", "/other?x=1")], ""),
@@ -443,7 +443,7 @@ async fn the_changes_feed_is_requested_uncompressed() {
 }
 
 #[tokio::test]
-async fn requests_slow_down_after_429_and_succeed() {
+async fn requests_succeed_after_429_without_using_up_retries() {
     let server = Server::start(|request| match request.nth {
         0..3 => Answer::new(429, ""),
         _ => Answer::new(200, ""),
@@ -554,7 +554,7 @@ async fn requests_in_flight_are_bounded_and_others_wait_in_order() {
         .collect();
     let mut waiting = Box::pin(futures_util::future::join_all(waiting));
     let nothing = tokio::time::timeout(Duration::from_millis(50), &mut waiting);
-    assert!(nothing.await.is_err(), "they wait");
+    assert!(nothing.await.is_err(), "the requests wait");
     assert_eq!(server.lines().len(), 3);
     held.pop();
     waiting.await;

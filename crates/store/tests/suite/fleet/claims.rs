@@ -230,7 +230,7 @@ pub async fn each_daemon_claims_in_its_own_order(place: &TestPlace) {
 }
 
 /// Epochs are removed when they depart, are succeeded, or have expired and own nothing.
-pub async fn departed_or_succeeded_epochs_and_expired_ones_without_documents_are_removed(
+pub async fn departed_and_succeeded_epochs_and_expired_ones_that_own_nothing_are_removed(
     place: &TestPlace,
     end_lease: impl Fn(u64),
 ) {
