@@ -218,7 +218,7 @@ const BAD: &[&str] = &[
     "error",
     "failed",
     "failing",
-    "its lease is over",
+    "lease expired",
     "no such",
     "throttled",
 ];

@@ -364,7 +364,7 @@ pub(crate) fn of_daemons(fleet: &Value) -> Vec<Problem> {
         })
         .map(|row| {
             let count = row["documents"].as_u64().unwrap_or(0);
-            let cause = "its lease is over: it is dead, hangs, or cannot reach the database";
+            let cause = "its lease expired: it is dead, hangs, or cannot reach the database";
             let remedy = "check its machine; others take over (docs/fleet.md)";
             Kind::DaemonGone.found(&address(row), count, cause, remedy)
         });
