@@ -263,7 +263,7 @@ mod tests {
     const LEFT_OUT: &str = "lines of a query server were left out";
 
     #[actix_rt::test]
-    async fn a_process_logs_a_bounded_number_of_lines_a_second_and_the_rest_is_counted() {
+    async fn a_process_logs_a_bounded_number_of_lines_a_second_and_the_rest_is_reported() {
         tokio::time::pause();
         let counts = Counts::default();
         let log = log(&counts, terms(100, 1 << 20));
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[actix_rt::test]
-    async fn a_flood_is_reported_now_and_then_and_its_rest_at_the_end() {
+    async fn a_flood_is_reported_at_intervals_and_at_the_end() {
         tokio::time::pause();
         let counts = Counts::default();
         let log = log(&counts, terms(1, 1 << 20));

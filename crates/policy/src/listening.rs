@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_relay_takes_descriptors_but_is_no_connection() {
+    fn a_relay_takes_descriptors_but_counts_as_no_connection() {
         let mut listening = Listening::default();
         listening.relay_begun();
         assert_eq!(listening.may_accept(2, &BOUNDS), MayAccept::Yes);

@@ -264,7 +264,7 @@ impl ProcManager {
         pool.failure = Some(Arc::from(text));
     }
 
-    /// Returns the last failure of the pool that could have served a request; of a group, its first pool.
+    /// Returns how a start last failed in a target's pool, or in the first pool of its group.
     pub(super) fn failure_of(&self, target: Target) -> Arc<str> {
         let pool = self.pools.of_target(target);
         let failure = pool.and_then(|pool| self.pools.at(pool).failure.clone());

@@ -210,7 +210,7 @@ fn lists_are_loading_until_the_state_of_each_document_is_known() {
 }
 
 #[test]
-fn a_page_matches_all_docs() {
+fn a_page_follows_the_parameters_of_all_docs() {
     let states = DocStates::default();
     let documents = ["a", "b", "c", "d", "e"].map(|id| (id.to_owned(), 0));
     states.opened(documents.into());
