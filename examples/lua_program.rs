@@ -15,7 +15,7 @@ fn main() -> ExitCode {
         program: "lua5.4".into(),
         arguments: vec!["-W".into(), "examples/languages/lua_server.lua".into()],
         environment: vec![("LANG".into(), "C.UTF-8".into())],
-        // The service puts it into the cell of its pool.
+        // The service puts each process into its pool's cell.
         cell: Cell::None,
     };
     // Known beforehand, so that nothing has to be probed: the others are refused.

@@ -24,7 +24,7 @@ pub(crate) const fn is_long(bytes: usize) -> bool {
 /// Processes bytes.
 ///
 /// # Errors
-/// The system cannot create another thread, which may be temporary.
+/// The system cannot create another thread, possibly temporarily; or the work panicked on one.
 pub(crate) async fn aside<T, W>(bytes: Bytes, work: W) -> io::Result<T>
 where
     T: Send + 'static,

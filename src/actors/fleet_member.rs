@@ -6,7 +6,7 @@
 //!           starts with another epoch. The same applies when ReplicatorDocuments ends.
 //! CALLED    By the database's answers, by a timer, and by ReplicatorDocuments ([`DocStopped`]).
 //! LIMITS    On shutdown it takes at most [`LEAVE_MAX`] and [`DEPART_MAX`]: documents not released by
-//!           then become free when the lease ends.
+//!           then become free when the lease expires.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -48,7 +48,7 @@ const JOIN_WAIT: Duration = Duration::from_millis(200);
 /// How long jobs may take for a last checkpoint on shutdown.
 const LEAVE_JOBS_MAX: Duration = Duration::from_millis(4000);
 
-/// How long until their documents are released.
+/// How long to wait on shutdown until all documents are released.
 const LEAVE_MAX: Duration = Duration::from_millis(4500);
 
 /// The same two for an immediate shutdown.
@@ -127,7 +127,7 @@ impl FleetMember {
                 return;
             }
             let Ok(documents) = joined else {
-                // It is restarting.
+                // ReplicatorDocuments is restarting.
                 ctx.run_later(JOIN_WAIT, Self::join);
                 return;
             };
@@ -153,7 +153,8 @@ impl FleetMember {
         self.event(event, ctx);
     }
 
-    /// Passes reports on servers to the core. Missed ones are repeated, or remain valid for a while.
+    /// Passes reports on servers to the core. A missed one does no harm: unreachable servers are reported repeatedly,
+    /// and a report expires.
     fn hear_of_servers(&self, ctx: &mut Context<Self>) {
         let told = self.options.servers.subscribe();
         let told = stream::unfold(told, |mut told| async move {
@@ -204,7 +205,7 @@ impl FleetMember {
                       "remedy" => "make sure that the database answers within 10 s, and that this machine is not suspended");
             }
             if epoch.is_some() {
-                // It was requested last, and removed the others.
+                // The taken epoch was requested last, and removed the others.
                 self.asked.clear();
             }
             self.lease = epoch.map(|epoch| {
@@ -390,7 +391,7 @@ impl FleetMember {
                     drop(fleet.depart(epoch).await);
                 }
             };
-            // Otherwise they end with their leases.
+            // Epochs that remain expire with their leases.
             drop(actix_rt::time::timeout(DEPART_MAX, all).await);
         };
         ctx.spawn(wrap_future(departing).map(|(), actor: &mut Self, ctx| actor.finish(ctx)));
@@ -402,7 +403,7 @@ impl FleetMember {
             return;
         }
         let left = self.core.owned_or_stopping();
-        warn!(self.log, "the fleet is left before all replications have stopped"; "count" => left,
+        warn!(self.log, "leaving the fleet before all replications have stopped"; "count" => left,
               "effect" => "those still running continue elsewhere from their last checkpoint");
         let epoch = self.core.epoch();
         self.depart(epoch, ctx);
@@ -474,7 +475,7 @@ impl Handler<Stop> for FleetMember {
         let is_first = self.leaving.replace(jobs_max).is_none();
         ctx.run_later(leave_max, Self::leave_now);
         if is_first {
-            info!(self.log, "the fleet is left"; "count" => self.core.owned());
+            info!(self.log, "leaving the fleet"; "count" => self.core.owned());
             self.event(Event::Stop, ctx);
         }
     }

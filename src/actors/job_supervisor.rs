@@ -56,7 +56,7 @@ where
 }
 
 /// Prepares a job. The returned closure starts it on the calling thread; dropping the closure ends the job. `held` is
-/// dropped last.
+/// dropped after the job.
 fn prepare<A, H>(make: impl FnOnce() -> A, held: H) -> (RunningJob, impl FnOnce())
 where
     H: 'static,

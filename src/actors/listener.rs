@@ -2,8 +2,8 @@
 //!
 //! SUMMARY   One Unix socket, and, if configured, TCP with and without TLS. At most `max_connections` concurrent
 //!           clients; more wait in the system's backlog.
-//! PROMISES  On a stop it first stops accepting, lets open calls finish, and ends with the last client. Clients end
-//!           with it. A system error delays the next accept and loses no connection.
+//! PROMISES  On a stop it first stops accepting, lets open calls finish, and ends with the last client. If it ends
+//!           otherwise, its clients end too. A system error delays the next accept and loses no connection.
 //! SOURCE    The role of Postfix's master; an Erlang listener linked to its connections.
 
 pub mod address;
@@ -57,7 +57,7 @@ pub(crate) struct ListenerOptions {
     pub log: Logger,
 }
 
-/// Accept clients.
+/// The acceptors of the listener's sockets.
 struct Acceptors {
     unix: Acceptor,
     tcp: Option<Acceptor>,
@@ -99,7 +99,7 @@ pub(crate) struct Listener {
     options: ListenerOptions,
     acceptors: Option<Rc<Acceptors>>,
     clients: Connections,
-    /// Connections that are not clients, or no longer.
+    /// Connections that are not yet, or no longer, clients.
     listening: Listening,
     /// Maximum clients within the limit of open files.
     room: usize,

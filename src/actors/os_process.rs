@@ -123,13 +123,13 @@ impl Backend for ChildBackend {
         if let Some(stdin) = &process.backend.stdin {
             let closed = stdin.unreadable().into_actor(process);
             process.backend.stdin_watch = ctx.spawn(closed.map(|(), process, ctx| {
-                process.pipe_closed("the end of its input while it runs on", ctx);
+                process.pipe_closed("a closed standard input", ctx);
             }));
         }
         stopped::watch(ctx);
     }
 
-    /// Accepts one line of any size; further lines wait for the child.
+    /// Refuses further lines while more bytes are unsent than one line may have.
     fn refusal(&self, _: &Prompt, context: &StartContext) -> Option<PromptError> {
         let unsent = self.stdin.as_ref().map_or(0, PipeWriter::unsent_bytes);
         (unsent > context.line_bytes_max).then_some(PromptError::TooMany {
@@ -181,7 +181,7 @@ impl Backend for ChildBackend {
     /// two.
     fn stop_politely(process: &mut OsProcess, ctx: &mut Context<OsProcess>) {
         process.shared.stay_awake();
-        // Closed after that line. The child's reply to it is discarded.
+        // The input is closed after `stop_send`, and the child's reply is discarded.
         if let (Some(stdin), Some(line)) = (process.take_stdin(ctx), &process.context.stop_send) {
             stdin.write_lines([Bytes::copy_from_slice(line.as_bytes())]);
         }

@@ -298,12 +298,12 @@ async fn follow(mut options: ReplicationOptions, scheduler: Addr<ReplicationSche
             changed = options.config.changed() => if changed.is_err() {
                 return;
             },
-            // The options keep its sender.
+            // The options keep the sender of `drain`.
             _ = drain.changed() => {}
         }
         let config = options.config.borrow_and_update().replicator.clone();
         let (http, wanted) = (options.http.clone(), http_config(&config));
-        // It reads files.
+        // `configure` reads files.
         let configured = blocking::run("connections", move || http.configure(wanted)).await;
         let configured = match configured {
             Ok(result) => result.map_err(|error| error.to_string()),
@@ -320,7 +320,7 @@ async fn follow(mut options: ReplicationOptions, scheduler: Addr<ReplicationSche
         }
         stop_if_drained(&mut settings, &options.drain);
         let is_drained = options.drain.is_on();
-        // The scheduler ends at the same time at the latest.
+        // The scheduler has ended, and this task ends with it.
         if scheduler.send(Configure(settings)).await.is_err() {
             return;
         }
@@ -542,7 +542,7 @@ mod tests {
                 _ if name == "max_document_id_length" || name == "threads" => 7.into(),
                 _ if name == "feed" => "db_updates".into(),
                 _ if name == "rules" => "2017".into(),
-                // Texts and paths.
+                // Strings and paths.
                 _ => "other".into(),
             };
             let mut changed = whole.clone();

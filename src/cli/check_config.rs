@@ -3,8 +3,8 @@
 //! SUMMARY   The output is TOML: origins are in comments, and so are the results of [`cells`]. With
 //!           `--against-running` the service reports what a reload would change ([`against_running`]).
 //! PROMISES  Passwords in commands are hidden. Nothing is changed, and without `--sandbox` nothing is started except
-//!           shells that parse commands. Files and sockets that `serve` opens are opened if that changes nothing,
-//!           with the same errors.
+//!           shells that parse commands. Certificates are read, and the folders of files and sockets checked, with the
+//!           errors of `serve`.
 
 mod against_running;
 mod cells;
@@ -73,7 +73,7 @@ pub struct Args {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// The problems of the configuration, or a failure to write.
+/// See the exit codes above.
 pub(super) fn run(args: &Args, languages: &Registry) -> Result<(), CliError> {
     if args.against_running {
         let socket = args.socket.clone();
@@ -129,7 +129,7 @@ fn require_openable(config: &Config) -> Result<(), CliError> {
     Ok(())
 }
 
-/// Returns settings of a CouchDB configuration that have another meaning here, but are not in it.
+/// Returns a note on the setting with another default than CouchDB's, if a CouchDB configuration does not set it.
 fn differences(loaded: &Loaded, files: &[PathBuf]) -> &'static str {
     let origin = loaded
         .config
@@ -137,7 +137,7 @@ fn differences(loaded: &Loaded, files: &[PathBuf]) -> &'static str {
     if origin == Origin::Default && files.iter().any(|path| is_ini(path)) {
         "\n# Different from CouchDB:\n\
              # [replicator] verify_ssl_certificates is true where no file names it, and false in CouchDB: replications do not\n\
-             # connect to servers whose certificate is of no known authority. Name theirs in ssl_trusted_certificates_file.\n"
+             # connect to servers with a certificate of an unknown authority. Name it in ssl_trusted_certificates_file.\n"
     } else {
         ""
     }

@@ -49,7 +49,7 @@ pub struct Args {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// No service answers, or the page cannot be opened.
+/// See the exit codes above.
 pub fn run(args: &Args) -> Result<(), CliError> {
     let (url, socket) = block_on(async {
         let service = Service::at(&args.socket, |_, _| None);

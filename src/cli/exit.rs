@@ -18,7 +18,7 @@ use child::watches;
 pub enum Exit {
     /// It did what was requested.
     Ok = 0,
-    /// It found what it searches for: a nonconformity, or a change that needs a restart.
+    /// It found a nonconformity, a problem that is not critical, or a change that needs a restart.
     Failed = 1,
     /// Something that it checked does not work.
     Critical = 2,

@@ -1,6 +1,6 @@
 //! `settee logs`: what functions of a database log, and their errors.
 //!
-//! SUMMARY   Prints the lines after the last one received from the service; with `--follow`, polls until interrupted.
+//! SUMMARY   Prints the kept lines after `--since`; with `--follow`, polls for later ones until interrupted.
 
 use std::ops::ControlFlow;
 use std::time::Duration;

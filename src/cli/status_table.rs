@@ -39,7 +39,7 @@ pub(super) fn daemons(fleet: &Value, layout: Layout) -> String {
         let word = |name: &str| daemon[name].as_str().unwrap_or_default().to_owned();
         let left = daemon["lease_left_s"].as_u64().unwrap_or(0);
         let doing = match (left, daemon["leaving"] == true) {
-            (0, _) => "its lease expired",
+            (0, _) => "lease expired",
             (_, true) => "leaving",
             (_, false) => "alive",
         };
@@ -203,9 +203,9 @@ mod tests {
         };
         let rows = [row("one:5995", 21, true), row("two:5995", 0, false)];
         let expected = "
-DAEMON     STATE              LEASE  DOCUMENTS  VERSION  EPOCH
-one:5995*  alive              21.0s          7  1.2.3    00000000000000ff
-two:5995   its lease expired    0ms          7  1.2.3    00000000000000ff
+DAEMON     STATE          LEASE  DOCUMENTS  VERSION  EPOCH
+one:5995*  alive          21.0s          7  1.2.3    00000000000000ff
+two:5995   lease expired    0ms          7  1.2.3    00000000000000ff
 ";
         let of = |age: u64| {
             daemons(

@@ -218,7 +218,7 @@ const BAD: &[&str] = &[
     "error",
     "failed",
     "failing",
-    "its lease expired",
+    "lease expired",
     "no such",
     "throttled",
 ];

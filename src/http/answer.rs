@@ -278,7 +278,7 @@ pub(super) fn done() -> HttpResponse {
 
 /// Returns a value as a line of JSON.
 pub(super) fn line(value: &impl Serialize) -> Bytes {
-    let mut text = serde_json::to_vec(value).expect("JSON: strings can always be written");
+    let mut text = serde_json::to_vec(value).expect("JSON: an answer can always be written");
     text.push(b'\n');
     text.into()
 }

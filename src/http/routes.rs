@@ -140,7 +140,7 @@ fn answered_by(route: Route) -> actix_web::Route {
     }
 }
 
-/// Returns a route's handler for its method, with a permission check.
+/// Returns a route's handler for its method, behind the checks of names, permission, audit and parameters.
 fn guarded(route: Route) -> actix_web::Route {
     let (wanted, who) = (route.method(), route.who());
     let is_wanted = fn_guard(move |request| {
@@ -273,7 +273,7 @@ async fn no_such_node(request: HttpRequest) -> Answer {
     })
 }
 
-/// The manager has ended: the service ends, or it is restarting.
+/// The manager has ended: the service ends, or the manager is restarting.
 pub(super) fn shutting_down() -> Refusal {
     Refusal::unavailable("shutting_down", "the service is shutting down")
 }

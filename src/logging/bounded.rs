@@ -1,13 +1,13 @@
 //! Bounds the values of a record, which include external names, errors and messages.
 //!
-//! SUMMARY   [`Bounded`] wraps the values of a record; texts that do not fit are cut, and end in `…`.
+//! SUMMARY   [`Bounded`] wraps the values of a record; strings that do not fit are cut, and end in `…`.
 //! LIMITS    Values that a logger adds to all its records do not count: they are names.
 
 use std::fmt::{self, Write as _};
 
 use slog::{BorrowedKV, KV, Key, Record, Serializer};
 
-/// Maximum bytes of all texts of a record.
+/// Maximum bytes of all strings of a record.
 pub(super) const RECORD_BYTES_MAX: usize = 64 << 10;
 
 /// The values of a record, within the limit.
@@ -45,7 +45,7 @@ impl fmt::Write for Within {
     }
 }
 
-/// Passes on values that are not texts.
+/// Passes on values that are not strings.
 macro_rules! pass_on {
     ($($what:ident $type:ty;)*) => {
         $(fn $what(&mut self, key: Key, value: $type) -> slog::Result {

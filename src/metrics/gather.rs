@@ -79,7 +79,7 @@ impl<'a> Rows<'a> {
         if self.0.contains(name) { name } else { REST }
     }
 
-    /// Counts the names without one.
+    /// Counts the names without their own row.
     fn count_others<'n>(&self, names: impl Iterator<Item = &'n str>) -> u64 {
         let others = names.filter(|name| self.of_name(name) == REST);
         others.collect::<BTreeSet<_>>().len() as u64
@@ -95,7 +95,7 @@ fn left_out(
     services: &Rows<'_>,
 ) {
     let names = status.pools.iter().map(|pool| &*pool.name);
-    // A language has a row from its first process on: without a row for the rest, all languages that count have one.
+    // A language gets its row with its first process: without a row for the rest, one without a row has had none.
     let spoken = status
         .pools
         .iter()
@@ -327,7 +327,7 @@ metrics! {
     gauge("settee.pool_throttled", "settee_pool_throttled").labels(&["pool"]);
     /// 1 while processes are started with stress on
     gauge("settee.pool_stressed", "settee_pool_stressed").labels(&["pool"]);
-    /// Longest wait of those requests, except those held back by their tenant's bounds
+    /// Longest wait for a process, except of requests held back by their tenant's bounds
     gauge("settee.pool_longest_wait", "settee_pool_longest_wait_seconds").unit("s").labels(&["pool"]);
     /// 1 for each layer that the pool's cells have, 0 for a missing one; all 0 if sandbox is off
     gauge("settee.sandbox_layers", "settee_sandbox_layers").labels(&["pool", "layer"]);

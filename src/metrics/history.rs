@@ -110,7 +110,7 @@ impl Numbers {
     /// Returns the changes between two readings of a pool.
     fn between(before: &PoolReading, now: &PoolReading, calls: Calls) -> Self {
         let before = match now.lent < before.lent {
-            // It restarted.
+            // The pool was recreated.
             true => &PoolReading::default(),
             false => before,
         };
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sample_is_what_came_since_the_reading_before() {
+    fn a_sample_has_the_changes_since_the_previous_reading() {
         let mut history = History::default();
         let first = reading(30, &[("a", 9, 100, 5_000)]);
         history.add(Reading {
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_that_counts_anew_makes_no_number_negative() {
+    fn a_recreated_pool_makes_no_number_negative() {
         let mut history = History::default();
         history.add(reading(30, &[("a", 0, 100, 9_000)]));
         history.add(reading(60, &[("a", 0, 3, 20)]));

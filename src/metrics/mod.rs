@@ -258,7 +258,7 @@ impl Metrics {
         unsaved.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the logs that lose records.
+    /// Returns the losses of the watched logs, by name.
     pub(crate) fn logs(&self) -> &[(&'static str, Arc<Losses>)] {
         self.0.logs.get().map_or(&[], Vec::as_slice)
     }

@@ -1,7 +1,7 @@
 //! A process's log lines, passed to the service's log within limits.
 //!
-//! SUMMARY   [`ChildLog`] admits lines of `log()` and of standard error: a maximum number a second for each process,
-//!           and of bytes a minute for all processes of a pool. One line reports how many were dropped.
+//! SUMMARY   [`ChildLog`] admits lines of `log()` and of standard error, and refused system calls: a maximum of lines a
+//!           second for each process, and of bytes a minute for each pool. One line reports how many were dropped.
 //! PROMISES  No function fills the disk by logging, however many processes run it. Dropped lines are counted.
 //! LIMITS    A line is cut after [`LINE_BYTES_MAX`].
 
@@ -172,7 +172,7 @@ impl ChildLog {
             LINES_PERIOD
         };
         let itself = Rc::downgrade(self);
-        // Ends after this time.
+        // Ends after `wait`.
         actix_rt::spawn(async move {
             actix_rt::time::sleep(wait).await;
             if let Some(log) = itself.upgrade() {
@@ -199,10 +199,10 @@ impl ChildLog {
 pub(crate) fn remedy_of_refused(call: &str) -> &'static str {
     match call {
         "socket" | "connect" | "sendto" | "sendmsg" | "sendmmsg" => {
-            "if it should use the network, set network = true for its pool"
+            "if the query server should use the network, set network = true for its pool"
         }
         _ => {
-            "ignore this if it works without, else allow the call in its pool's system_calls_allowed"
+            "ignore this if all functions work, else allow the call in its pool's system_calls_allowed"
         }
     }
 }
@@ -263,7 +263,7 @@ mod tests {
     const LEFT_OUT: &str = "lines of a query server were left out";
 
     #[actix_rt::test]
-    async fn a_process_logs_a_bounded_number_of_lines_a_second_and_the_rest_is_counted() {
+    async fn a_process_logs_a_bounded_number_of_lines_a_second_and_the_rest_is_reported() {
         tokio::time::pause();
         let counts = Counts::default();
         let log = log(&counts, terms(100, 1 << 20));
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[actix_rt::test]
-    async fn a_flood_is_reported_now_and_then_and_its_rest_at_the_end() {
+    async fn a_flood_is_reported_at_intervals_and_at_the_end() {
         tokio::time::pause();
         let counts = Counts::default();
         let log = log(&counts, terms(1, 1 << 20));

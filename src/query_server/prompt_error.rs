@@ -72,8 +72,8 @@ impl ExitReport {
         }
     }
 
-    /// Returns whether something other than this service ended it, or a user's order: the system, or the machine's
-    /// operator.
+    /// Returns whether the process was ended by a user's order, or from outside this service: by the system or the
+    /// machine's operator.
     pub(crate) fn is_from_outside(&self) -> bool {
         self.is_hosts_fault || matches!(self.status, Some(KILLED | TERMINATED))
     }

@@ -1,8 +1,9 @@
 //! Reports of processes besides their answers, for the caller of a function: log lines and errors.
 //!
-//! SUMMARY   [`Told`] collects them. A process reports an error as an object in the third element of a log line.
-//! PROMISES  Lines, errors and their texts are bounded; the excess is counted. The object is untrusted: if it is not
-//!           an error, only the line is kept.
+//! SUMMARY   [`Told`] collects them. A process reports an error, a level or a return value as an object in the third
+//!           element of a log line.
+//! PROMISES  Lines, errors and their strings are bounded; the excess is counted. The object is untrusted: if it is of
+//!           no known form, only the line is kept.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,13 +12,13 @@ use crate::query_server::tally::Returned;
 /// Maximum log lines kept for a call.
 pub(crate) const LINES_MAX: usize = 1_000;
 
-/// Maximum length of these together, in bytes.
+/// Maximum length of the log lines kept for a call, in bytes.
 pub(crate) const LINE_BYTES_MAX: usize = 256 << 10;
 
-/// Maximum errors kept for a call.
+/// Maximum errors kept for a call, and maximum return values.
 pub(crate) const ERRORS_MAX: usize = 100;
 
-/// Maximum length of these together, in bytes.
+/// Maximum length of the errors and return values kept for a call, in bytes.
 pub(crate) const ERROR_BYTES_MAX: usize = 256 << 10;
 
 /// The severity of a log line.
@@ -39,7 +40,7 @@ pub(crate) struct LogLine {
     pub(crate) message: String,
 }
 
-/// A function in errors.
+/// The function that an error names.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub(crate) enum FunctionName {

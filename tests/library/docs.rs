@@ -1,5 +1,5 @@
-//! The documentation lists exactly what the program has: keys of the configuration, keys and events of the log,
-//! metrics, dependencies.
+//! The documentation lists exactly what the program has: keys and events of the log, bounds of the clients,
+//! dependencies, files with unsafe code, layers of cells. Every metric is served.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -324,7 +324,7 @@ fn every_file_with_unsafe_code_is_listed_in_contributing() {
     let with_unsafe: BTreeSet<_> = with_unsafe.map(relative).collect();
     let page = read("CONTRIBUTING.md");
     let (_, list) = page.split_once("`unsafe` only").expect("the list");
-    let (list, _) = list.split_once("SAFETY note").expect("its end");
+    let (list, _) = list.split_once("SAFETY note").expect("the end of the list");
     let file = Regex::new(r"`([\w/]+\.rs)`").expect("a pattern");
     let named = file.captures_iter(list).map(|found| found[1].to_owned());
     assert_eq!(named.collect::<BTreeSet<_>>(), with_unsafe);

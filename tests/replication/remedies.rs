@@ -1,4 +1,4 @@
-//! Remedies: each kind of problem is caused, reported over HTTP, and over once its printed remedy was followed.
+//! Remedies: each kind of problem is caused, reported over HTTP, and ends once its printed remedy is followed.
 //!
 //! SUMMARY   [`ROWS`] has a row for each kind of docs/operations.md. A shell runs the commands that a remedy has in
 //!           backquotes, as printed; the test takes the manual steps before them.

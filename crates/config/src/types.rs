@@ -234,9 +234,9 @@ section! {
     pub struct Ssl {
         /// Turns on HTTP over TLS.
         enable: bool = false, Kind::Boolean, at_start(), only_in_files(LET_IN);
-        /// The IP address it listens on; "0.0.0.0" or "::" for all addresses. Not in CouchDB.
+        /// The IP address of HTTP over TLS; "0.0.0.0" or "::" for all addresses. Not in CouchDB.
         bind_address: IpAddr = "127.0.0.1", value::IP_ADDRESS, at_start();
-        /// The port it listens on.
+        /// The port of HTTP over TLS.
         port: u16 = 6984, count(0, 65_535), at_start();
         /// The address for clients on TCP over TLS, such as "0.0.0.0:7984". Not in CouchDB.
         tcp: Option<SocketAddr> = "off", value::ADDRESS, at_start();

@@ -401,7 +401,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_makes_a_value_panic(written in "[-+0-9.eEnaif]{0,50}[a-zA-Z ]{0,4}|\\PC*") {
+        fn any_string_is_refused_or_read_as_its_kind(written in "[-+0-9.eEnaif]{0,50}[a-zA-Z ]{0,4}|\\PC*") {
             for key in SECTIONS.iter().flat_map(Section::rows) {
                 if let Ok(value) = text(key.kind, &written) {
                     let kind_is_kept = match key.kind {

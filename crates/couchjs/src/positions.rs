@@ -55,8 +55,8 @@ impl Source {
         }
     }
 
-    /// Returns the position in the source for a byte in a line of the text that was run. At run time it is not
-    /// `exact`: on the first line the engine counts columns of names from 1, and others from 0.
+    /// Returns the position in the source for a byte in a line of the text that was run. `exact` is false at run
+    /// time, when the engine counts columns of names on the first line from 1, and others from 0.
     pub(super) fn spot(&self, (line, mut column): (u32, u32), exact: bool) -> Spot {
         let mut inserted = 0;
         for piece in self.pieces.iter().filter(|piece| piece.line == line) {
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_before_a_module_is_not_counted() {
+    fn text_before_a_module_is_not_counted() {
         let source = Source::behind("(function () { ", "a.b", &memory());
         assert_eq!(source.spot((1, 18), false), Spot { line: 1, column: 3 });
         assert_eq!(source.spot((1, 4), true), Spot { line: 1, column: 1 });
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_stands_below_its_column() {
+    fn a_mark_is_below_its_column() {
         let excerpt = Excerpt::of("a\n\té = b;", Spot { line: 2, column: 6 }).unwrap();
         assert_eq!(excerpt.line, "\té = b;");
         assert_eq!(excerpt.caret, "\t    ^");

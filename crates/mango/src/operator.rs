@@ -208,7 +208,7 @@ impl Operator {
         OPERATORS.iter().find(|operator| operator.name == name)
     }
 
-    /// Returns the mistake of a name without an operator.
+    /// Returns the error for a name that is no operator.
     pub(crate) fn unknown(name: &str) -> SelectorErrorKind {
         let name = name.to_owned();
         if NOT_SUPPORTED.contains(&&*name) {
@@ -221,7 +221,7 @@ impl Operator {
     /// Checks the type of an argument's text.
     ///
     /// # Errors
-    /// The type is wrong, under CouchDB's name of the mistake.
+    /// The type is wrong; the error has CouchDB's name.
     pub(crate) fn check(&self, argument: &str) -> Result<(), SelectorErrorKind> {
         if self.takes.fits_kind(kind_of(argument)) {
             return match self.takes {

@@ -100,10 +100,10 @@ impl Invariant {
             Self::Pm3 => "every assignment has a token of its own and one holder",
             Self::Pm4 => "every accepted request is in one place until its one answer",
             Self::Pm5 => "no waiter that may be next could be served",
-            Self::Pm6 => "a process learns what the request that it learns for asks for",
+            Self::Pm6 => "a process taught for a request learns that request's design document",
             Self::Pm7 => "an opening has its row, its slot and its request until it ends",
             Self::Pm8 => {
-                "a process tagged for one database forgets everything before it serves another, unless taught ones are lent"
+                "a process tagged for one database forgets everything before it serves another, unless the pool lends taught ones"
             }
             Self::Pm9 => "at shutdown no child is left",
             Self::Pm10 => "a stray line of a child never answers a prompt",
@@ -114,7 +114,7 @@ impl Invariant {
             Self::Pm15 => "a process that was told to stop is in no other table",
             Self::Pm16 => "after shutdown nothing waits, nothing is held, and no process is left",
             Self::Pm17 => "a pool below init_size or min_free opens, unless it must not",
-            Self::Pm18 => "what serves the bulk lane is counted, and nothing idle does",
+            Self::Pm18 => "processes and openings of the bulk lane are counted, and none is idle",
             Self::Pm19 => "nobody waits in a pool while another of its group could serve it",
             Self::Pm20 => "a pool that is removed lends nothing, and is gone when it is empty",
             Self::Pm21 => "every idle process that ages is in the list of ages",

@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_relay_takes_descriptors_until_it_ends_and_no_place() {
+    fn a_relay_takes_descriptors_but_counts_as_no_connection() {
         let mut listening = Listening::default();
         listening.relay_begun();
         assert_eq!(listening.may_accept(2, &BOUNDS), MayAccept::Yes);
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn it_finishes_with_the_last_client_and_its_last_answer() {
+    fn a_listener_finishes_with_the_last_client_and_the_last_answer() {
         let mut listening = Listening::default();
         assert!(!listening.has_finished(0));
         listening.handshake_begun();
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_at_once_waits_for_clients_alone() {
+    fn an_immediate_stop_waits_only_for_clients() {
         let mut listening = Listening::default();
         listening.relay_begun();
         listening.stop(true);

@@ -21,7 +21,7 @@ use settee_config::{Config, Origin, Sources, generated, keys};
 /// The section of overrides with the hashes of explicit secrets; no configuration has it.
 const EXPLICIT: &str = "explicit";
 
-/// The name of their salt among the shared secrets.
+/// The name of the explicit secrets' salt among the shared secrets.
 const EXPLICIT_SALT: &str = "explicit-salt";
 
 /// Settings of this daemon and the others conflict, or are unreadable.

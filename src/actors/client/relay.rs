@@ -176,7 +176,7 @@ impl Relay {
         })
     }
 
-    /// Serves the client until its input ends, it stops reading, or its process ends by itself.
+    /// Serves the client until its input ends, it stops reading, its process ends by itself, or the service stops.
     pub(super) async fn run(mut self) -> TunnelEnd {
         // Prepares a process while the client is still starting.
         self.ask();
@@ -201,7 +201,7 @@ impl Relay {
         }
     }
 
-    /// Returns how long the oldest line can wait for a process: an error must reach the client before it gives up.
+    /// Returns until when the oldest line can wait for a process: an error must reach the client before it gives up.
     fn patient_until(&self) -> Instant {
         let since = self
             .unanswered
@@ -233,7 +233,7 @@ impl Relay {
         });
         match self.loan {
             Loan::None => self.ask(),
-            // It was requested before this line set the client's timeout.
+            // The process was requested before this line set the client's timeout.
             Loan::Asked(_) if self.asked_until > self.patient_until() => self.ask(),
             Loan::Asked(_) => {}
             // The line waits until other clients have had their turn.
@@ -286,7 +286,7 @@ impl Relay {
                 self.send();
                 None
             }
-            // Otherwise its manager is restarting.
+            // While the service is not stopping, this means that the manager is restarting.
             Err(CallError::GetProc(GetProcError::ShuttingDown))
                 if self.session.services.is_stopping() =>
             {
@@ -350,7 +350,7 @@ impl Relay {
         self.unanswered_bytes -= head.line.len();
         self.output.push(&last_line(error));
         if let Some(next) = self.unanswered.front_mut() {
-            // Its time begins when it becomes the oldest, as for a query server.
+            // A line's time begins when it becomes the oldest, as for a query server.
             next.came = Instant::now();
             self.ask();
         }
@@ -388,7 +388,7 @@ impl Relay {
         let Some(next) = self.unanswered.front_mut() else {
             return self.process_down();
         };
-        // A process that has ended may have answered it as well.
+        // A process that has ended may have answered the next line as well.
         next.came = Instant::now();
         if self.sent == 0 && self.taught.is_portable() && self.turn_is_over() {
             self.give_back();

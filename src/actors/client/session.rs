@@ -420,7 +420,7 @@ impl Session {
         self.last_activity.set(Instant::now());
     }
 
-    /// Returns the time since the last traffic; `None` while a request is open.
+    /// Returns the time since the last traffic; `None` while a request is in hand.
     pub(super) fn idle_time(&self) -> Option<Duration> {
         (self.in_hand.requests.get() == 0).then(|| self.last_activity.get().elapsed())
     }

@@ -1,9 +1,9 @@
 //! The pools for operators and services: their state, the process list (`settee ps`), the order to end a process
 //! (`settee kill`), and events, which the PoolReporter logs and services follow.
 //!
-//! PROMISES  A loan sends no notification. A watcher of a pool gets every change, and only changes, in the turn in
-//!           which it happens; its channel ends with the pool. Killing a process is an order to its actor; the core
-//!           handles its end like any other.
+//! PROMISES  A loan sends the PoolReporter nothing. A watcher of a pool gets every change, and only changes, in the
+//!           turn in which it happens; its channel ends with the pool. Killing a process is an order to its actor; the
+//!           core handles its end like any other.
 
 use std::sync::Arc;
 
@@ -264,11 +264,11 @@ impl ProcManager {
         pool.failure = Some(Arc::from(text));
     }
 
-    /// Returns how starts failed in the pools that could have served a request.
+    /// Returns how a start last failed in a target's pool, or in the first pool of its group.
     pub(super) fn failure_of(&self, target: Target) -> Arc<str> {
         let pool = self.pools.of_target(target);
         let failure = pool.and_then(|pool| self.pools.at(pool).failure.clone());
-        failure.unwrap_or_else(|| Arc::from("its log tells how"))
+        failure.unwrap_or_else(|| Arc::from("see the log"))
     }
 
     /// Returns the limit that prevents more processes, in the operator's terms.

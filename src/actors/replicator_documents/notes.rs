@@ -30,7 +30,7 @@ struct Waiting {
     answer: oneshot::Sender<Noted>,
 }
 
-/// Unwritten notes. On the thread of its actor.
+/// Unwritten notes, used only on the thread of their actor.
 pub(super) struct JobNotes {
     store: Arc<dyn FleetStore>,
     waiting: RefCell<VecDeque<Waiting>>,
@@ -60,7 +60,7 @@ impl JobNotes {
         if !self.is_under_way.replace(true) {
             actix_rt::spawn(Rc::clone(self).run());
         }
-        // Its task ends with the service.
+        // The writing task ends with the service.
         answered.await.unwrap_or(Err(StoreError::Closed))
     }
 

@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn another_shape_is_told() {
+    fn an_answer_of_another_shape_is_quoted_in_the_error() {
         for text in [
             "true",
             "{\"x\":1}",
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_cut_off_anywhere_is_another_shape() {
+    fn a_truncated_answer_is_an_error() {
         let text = r#"[[["k\"",{"a":[1,true]}],[null,-1]]]"#;
         for end in 0..text.len() {
             assert!(read(&text[..end], 1).is_err(), "{}", &text[..end]);

@@ -8,7 +8,7 @@ import { plural, span, when } from "./words.js";
 const OLD_S = 10;
 
 function stateOf({ lease_left_s: left, leaving }) {
-  if (left === 0) return mood("its lease expired", "bad");
+  if (left === 0) return mood("lease expired", "bad");
   return leaving ? mood("leaving", "warn") : mood("alive", "good");
 }
 

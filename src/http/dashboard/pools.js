@@ -31,8 +31,8 @@ function withProblem(pool, problems) {
   return { ...pool, problem: worst("pool_") ?? worst("cell_") };
 }
 
-// Throttled pools first, then those that failed, are at their limit, under stress, or lack cell layers; then busy
-// ones. Each gets its worst problem.
+// Pools with a critical problem first, then those that are throttled, failed, have waiters, are under stress, have
+// another problem, or lack cell layers; then busy ones. Each gets its worst problem.
 export function byTrouble({ status: { pools }, health: { daemons: [{ problems }] } }) {
   const signs = ({ problem, throttled_ms, failure, sandbox, waiting, stressed_ms, used }) => [problem?.severity === "critical", throttled_ms != null, failure != null || sandbox?.error != null,
     waiting > 0, stressed_ms != null, problem?.kind.startsWith("pool_") ?? false, Object.keys(sandbox?.missing ?? {}).length > 0, used > 0];

@@ -1,12 +1,12 @@
 //! `/_dashboard/state`: the data that the dashboard's views poll once a second.
 //!
-//! SUMMARY   [`state`] answers with the data common to all visitors who may look, cached by [`StateMemo`] for
+//! SUMMARY   [`state`] answers with the data common to all visitors who may look, cached by [`StateMemo`] for at least
 //!           [`FRESH_FOR`], and with the visitor's identity: many open pages cost little more than one.
-//! PROMISES  Of concurrent requests, one computes the state and the others wait for it. If jobs cannot be listed, it
-//!           says why.
+//! PROMISES  Of concurrent requests, one computes the state and the others wait for it. If jobs cannot be listed, the
+//!           state says why.
 //! LIMITS    [`FUNCTIONS_MAX`] functions, those in trouble first; [`TASKS_MAX`] views that are being mapped; [`JOBS_MAX`]
-//!           jobs, those in trouble first; [`REASONS_MAX`] reasons. Making it takes at most one part in [`REST`] of
-//!           the time, until it is [`FRESH_MAX`] old.
+//!           jobs, those in trouble first; [`REASONS_MAX`] reasons. A state is cached [`REST`] times as long as it took
+//!           to make, at most [`FRESH_MAX`].
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -39,13 +39,13 @@ const TASKS_MAX: usize = 50;
 /// Maximum jobs shown in the first view.
 const JOBS_MAX: usize = 8;
 
-/// Maximum reasons of failing jobs shown there.
+/// Maximum reasons of failing jobs shown.
 const REASONS_MAX: usize = 10;
 
-/// How long a state is cached for other visitors.
+/// Minimum cache time of a state.
 const FRESH_FOR: Duration = Duration::from_secs(1);
 
-/// Minimum cache time, as a multiple of the time to make the state.
+/// Cache time, as a multiple of the time to make the state.
 const REST: u32 = 20;
 
 /// Maximum cache time.
@@ -175,7 +175,7 @@ async fn jobs(shared: &HttpContext) -> Result<Value, Refusal> {
         Ok(Err(refusal)) => jobs["error"] = refusal.reason().into(),
         Err(_) => {
             let seconds = JOBS_WITHIN.as_secs();
-            jobs["error"] = format!("they were not listed within {seconds} s").into();
+            jobs["error"] = format!("no list within {seconds} s").into();
         }
     }
     Ok(jobs)

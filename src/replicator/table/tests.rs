@@ -131,7 +131,7 @@ fn a_document_has_the_state_of_its_job_its_row_or_its_body() {
     assert_eq!(ids(&states, &["failed"]), ["b", "f"]);
     assert_eq!(ids(&states, &["pending"]), [""; 0], "a is deleted");
     states.written(vec![("a".to_owned(), Some(free))]);
-    assert_eq!(ids(&states, &["pending"]), ["a"], "its row survives");
+    assert_eq!(ids(&states, &["pending"]), ["a"], "a's row survives");
     states.lock().forget_jobs();
     assert_eq!(ids(&states, &["initializing"]), ["a"]);
 }
@@ -210,7 +210,7 @@ fn lists_are_loading_until_the_state_of_each_document_is_known() {
 }
 
 #[test]
-fn a_page_matches_all_docs() {
+fn a_page_follows_the_parameters_of_all_docs() {
     let states = DocStates::default();
     let documents = ["a", "b", "c", "d", "e"].map(|id| (id.to_owned(), 0));
     states.opened(documents.into());
@@ -406,7 +406,7 @@ impl Pair {
         self.settle(at);
     }
 
-    /// Checks that a claim is released exactly if no row and no work of the document is left.
+    /// Checks that a claim is released exactly if it is stopping or seen, and its document has no row and no work.
     fn settle(&mut self, at: usize) {
         let plain = &mut self.plain[at];
         let is_under_way = |claim| plain.under_way.iter().any(|work| work.claim == claim);

@@ -156,13 +156,13 @@ fn lines_that_wait_for_a_process_when_the_service_ends_are_answered_by_the_next_
     let mut couch = attached(&service);
     couch.teach(reset());
     couch.teach(map_fun("waits"));
-    service.wait_for_first_pool("its process back", |pool| pool["used"] == 0);
+    service.wait_for_first_pool("the process back", |pool| pool["used"] == 0);
     // Another client has the only process.
     let mut client = service.connect();
     client.get_proc("javascript");
     couch.send(&map_doc("x"));
     couch.send(&map_doc("y"));
-    service.wait_for_first_pool("it to wait", |pool| pool["waiting"] == 1);
+    service.wait_for_first_pool("a waiter", |pool| pool["waiting"] == 1);
     let service = restart(service, &configuration);
     for id in ["x", "y"] {
         assert_eq!(couch.answer(), mapped(id, "waits"));

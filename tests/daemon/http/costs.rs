@@ -432,7 +432,7 @@ fn a_call_cut_off_by_shutdown_is_recorded() {
     let lines: Vec<Value> = lines.collect::<Result<_, _>>().unwrap();
     assert_eq!(lines.len(), 2, "{text}");
     for line in &lines {
-        // Its connection or the pool may end first.
+        // The call's connection or the pool may end first.
         assert!(
             ["disconnected", "shutting_down"].contains(&line["error"].as_str().unwrap()),
             "{line}"

@@ -131,7 +131,7 @@ fn stderr_of_an_earlier_loan_is_not_quoted() {
     assert!(answers[1].contains("exited with status 1"), "{answers:?}");
     assert!(
         answers[1].contains("tok_b_1"),
-        "none of the holder's own: {answers:?}"
+        "the holder's own output is not quoted: {answers:?}"
     );
     assert!(!answers[1].contains("tok_a_"), "{answers:?}");
 }
@@ -413,7 +413,7 @@ impl History {
         }
     }
 
-    /// Talks to a process through `settee attach`, which is handed its pipes.
+    /// Talks to a process through `settee attach`, which hands its pipes to the service.
     fn hand_over(&mut self, tenant: &mut Tenant) {
         let lines = self.lines(tenant);
         let input: String = lines.iter().map(|line| format!("{line}\n")).collect();

@@ -369,7 +369,7 @@ os_process_timeout = 5000
         ("exits", "os_process_error", "cannot start"),
         ("usage", "os_process_error", "usage: server [-h]"),
         ("silent", "os_process_error", "did not start within 1000 ms"),
-        ("deaf", "os_process_error", "the end of its input"),
+        ("deaf", "os_process_error", "a closed standard input"),
     ];
     for (lang, name, said) in expected {
         let error = error_of_first_use(&mut client, lang);

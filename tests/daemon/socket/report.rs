@@ -598,7 +598,7 @@ fn a_system_call_that_the_cell_refuses_is_reported_as_a_warning() {
     let call = json!({"id": 1, "call": "map_docs", "lang": "shell", "funs": ["f"],
                       "docs": [{"_id": "a"}], "report": true});
     let reply = client.call(&call);
-    let message = "the cell refused the system call unshare: ignore this if it works without, else allow \
+    let message = "the cell refused the system call unshare: ignore this if all functions work, else allow \
                    the call in its pool's system_calls_allowed";
     assert_eq!(
         reply["logs"],

@@ -122,7 +122,7 @@ fn a_store_moves_to_postgres_and_back_and_services_see_no_difference() {
 }
 
 #[test]
-fn a_killed_import_leaves_the_old_store_and_a_completed_one_is_equal_byte_for_byte() {
+fn a_killed_import_leaves_the_old_or_the_new_store_and_a_completed_one_is_equal_byte_for_byte() {
     let database = TestDatabase::new();
     let web = start_in(directory(), IDLE);
     let docs = (0..DOCUMENTS).map(|n| {

@@ -92,7 +92,7 @@ fn a_setting_changed_over_http_applies_to_all_daemons_and_outlives_them() {
     let (one, two) = (start(&database, ANN), start(&database, ANN));
     assert_eq!(set(&one, MAX_JOBS, "0").status, 200);
     assert_eq!(max_jobs(&one), "0");
-    wait_for("the other daemon has it", || max_jobs(&two) == "0");
+    wait_for("the other daemon has the value", || max_jobs(&two) == "0");
     // After concurrent changes both have the same value.
     std::thread::scope(|scope| {
         scope.spawn(|| assert_eq!(set(&one, MAX_JOBS, "1").status, 200));
@@ -101,7 +101,7 @@ fn a_setting_changed_over_http_applies_to_all_daemons_and_outlives_them() {
     let sql = "SELECT value FROM settee.overrides WHERE key = 'max_jobs'";
     let last = database.sql(sql);
     for web in [&one, &two] {
-        wait_for("both have the last one", || max_jobs(web) == last);
+        wait_for("both have the last value", || max_jobs(web) == last);
     }
     let own = "/_node/_local/_config/log/level";
     assert_eq!(set(&one, own, "debug").status, 200);
@@ -110,7 +110,7 @@ fn a_setting_changed_over_http_applies_to_all_daemons_and_outlives_them() {
     one.service.stop();
     two.service.stop();
     let later = start(&database, ANN);
-    wait_for("a later daemon has it", || max_jobs(&later) == last);
+    wait_for("a later daemon has the value", || max_jobs(&later) == last);
 }
 
 #[test]

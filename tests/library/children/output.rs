@@ -140,7 +140,7 @@ async fn a_child_that_closes_its_output_and_keeps_running_is_stopped() {
 
 #[actix_rt::test]
 async fn a_child_that_closes_its_input_and_keeps_running_is_stopped() {
-    let expected = broken("the end of its input while it runs on", "");
+    let expected = broken("a closed standard input", "");
     assert_breaks_the_protocol([Step::CloseInput, Step::Hang], expected).await;
 }
 

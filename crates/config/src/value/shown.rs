@@ -52,7 +52,7 @@ pub(crate) fn display(kind: Kind, value: &Value) -> String {
     }
 }
 
-/// Returns the number of a value, in the unit of its key, if it is one.
+/// Returns a value in the unit of its key; `None` if that is not a whole number.
 pub(crate) fn number(kind: Kind, value: &Value) -> Option<u64> {
     match kind {
         Kind::Duration { unit, .. } => {

@@ -113,7 +113,7 @@ fn functions_have_no_console_unless_the_last_reset_asked_for_one() {
 }
 
 #[test]
-fn a_function_that_changes_the_console_changes_it_for_no_other_and_for_no_later_holder() {
+fn a_function_cannot_change_the_console_for_other_functions_or_later_holders() {
     let breaks =
         "console.log = function() { throw 'mine'; }; console = {warn: 7}; JSON.stringify = null;";
     let uses = "function(doc) { console.log('whole', doc._id); emit(1, 2); }";

@@ -1,4 +1,4 @@
-//! Random sources: conclusions from their text compared with their behaviour; and texts that are not sources.
+//! Tests of the query server; here: optimizations derived from random functions' sources do not change their answers.
 
 #![allow(clippy::unwrap_used)]
 
@@ -150,8 +150,8 @@ fn compare(sources: &[String]) -> Count {
 }
 
 #[test]
-fn a_function_does_the_same_whatever_is_told_from_its_source() {
-    let mut random = TestRandom::for_test("a_function_does_the_same_whatever_is_told");
+fn optimizations_do_not_change_answers() {
+    let mut random = TestRandom::for_test("optimizations_do_not_change_answers");
     let sources: Vec<String> = (0..SOURCES)
         .map(|number| source(&mut random, number))
         .collect();

@@ -300,7 +300,7 @@ fn stress_lasts_1000_s_after_the_last_moment_at_the_limit() {
 }
 
 #[test]
-fn idle_processes_are_replaced_whenever_stress_begins_and_not_while_it_lasts() {
+fn stress_begins_again_only_after_it_has_ended() {
     let mut stress = Stress::default();
     let entries = [0, 1, 1001, 2001, 2002].map(|second| stress.note(at(second)));
     use StressEntry::{Began, Extended};

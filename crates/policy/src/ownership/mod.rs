@@ -48,7 +48,7 @@
 //! * **FL-3: no checkpoint begins outside a lease.** One that begins in time and arrives late meets a conflict or
 //!   records only committed work.
 //! * **FL-4: an outcome lost by a failover is derived again.** No two starts share an epoch.
-//! * **FL-5: a checkpoint is abandoned because of the lease only when the lease has expired.** However slow a
+//! * **FL-5: a checkpoint is abandoned because of the lease only once the lease has expired.** However slow a
 //!   replication's servers are, under a renewed lease only the time of its requests bounds a checkpoint.
 //! * **FL-6: a daemon releases documents whose servers it cannot reach** within [`REACHED_WITHIN`] after the last
 //!   change, while another live daemon has not reported the server.

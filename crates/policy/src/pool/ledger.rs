@@ -186,7 +186,7 @@ pub(crate) struct Ledger {
     pub(crate) due: BTreeSet<(Timestamp, Due)>,
     /// The current time, which never runs backwards.
     pub(crate) now: Timestamp,
-    /// Processes up to this number were decided before the last reload.
+    /// Openings of processes up to this number were decided before the last reload.
     pub(crate) threshold: u64,
     /// Whether the service is ending.
     pub(crate) shutting_down: bool,

@@ -152,7 +152,7 @@ pub enum ScheduleAction {
     Start {
         id: JobId,
         run: Run,
-        /// Whether it gave up because of a rate limit, and makes fewer requests from now on
+        /// Whether the job gave up because of a rate limit, and makes fewer requests from now on
         /// (`maybe_optimize_job_for_rate_limiting`).
         eased: bool,
     },

@@ -37,7 +37,7 @@ pub(super) struct Job {
     /// Whether it is retried early when a server answers again. Only while it backs off.
     pub(super) awaits_server: bool,
     pub(super) history: History,
-    /// It must not start before.
+    /// The earliest time of its next start.
     pub(super) not_before: WallTime,
     /// The time of its latest start, even if its history has forgotten it.
     pub(super) last_started: WallTime,
@@ -51,7 +51,7 @@ pub(super) struct Job {
 pub(super) enum Phase {
     /// It waits for its turn.
     Ready,
-    /// It waits, because it crashed or must not start before.
+    /// It waits, because it crashed or must not start yet.
     BackingOff { until: WallTime },
     /// It must not run.
     Paused(Pause),
@@ -239,7 +239,7 @@ pub(super) struct Jobs {
     /// When a job's wait ends, and its slot; the earliest first.
     backing_off: BTreeSet<(WallTime, Slot)>,
     running: BTreeSet<Slot>,
-    /// Ids in order with their states, except of leaving jobs.
+    /// Ids in order with their states, without leaving jobs.
     pub(super) states: CountedNames,
     /// Jobs with a changed state since this was last taken.
     pub(super) changed: Vec<JobId>,

@@ -42,7 +42,8 @@ impl FilterHere {
     /// Makes the filter of a replication with the id `id`; `None` if it needs none, or the source runs it.
     ///
     /// # Errors
-    /// [`Crash::FilterFailed`]: the design document cannot be read, or has another function than the one in the id.
+    /// [`Crash::FilterFailed`]: the filter is invalid or missing, or its function is not the one in the id. Another
+    /// crash if the design document cannot be read.
     pub async fn open(
         replication: &Replication,
         id: &ReplicationId,
@@ -99,14 +100,14 @@ impl FilterHere {
     /// Filters documents, given with their ids. Returns for each whether it passes.
     ///
     /// # Errors
-    /// [`Crash::FilterFailed`]: the function failed, or no query server answered.
+    /// [`Crash::FilterFailed`]: the function or selector failed, or no query server answered.
     pub(crate) async fn passing(&self, docs: &[(&str, &RawValue)]) -> Result<Vec<bool>, Crash> {
         let mut passed = Vec::with_capacity(docs.len());
         for question in questions(docs) {
             let asked = question.len();
             let answer = self.ask(&docs[question]).await.map_err(failed)?;
             if answer.len() != asked {
-                let why = format!("{} answers came to {asked} documents", answer.len());
+                let why = format!("{asked} documents got {} answers", answer.len());
                 return Err(failed(why));
             }
             passed.extend(answer);

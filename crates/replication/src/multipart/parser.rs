@@ -182,7 +182,7 @@ impl Parser {
     /// [`MultipartError`]; the body is unusable then.
     #[allow(
         clippy::should_implement_trait,
-        reason = "no end of an iterator is meant by None"
+        reason = "None is not the end of an iterator"
     )]
     pub fn next(&mut self) -> Result<Option<Piece>, MultipartError> {
         loop {
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_that_ends_too_early_has_no_end() {
+    fn a_truncated_body_has_no_end_piece() {
         let end = BODY.find("--xyz--").unwrap();
         for length in 0..end {
             let cut = parts(&BODY.as_bytes()[..length], &[7]);

@@ -84,7 +84,7 @@ fn parse_headers(side: &str, headers: Option<&Value>) -> Result<Vec<(String, Str
     let mut headers = Vec::with_capacity(members.len());
     for (name, value) in members {
         let Some(value) = value.as_str() else {
-            return Err(wrong(format!("the value of `{name}` must be a text")));
+            return Err(wrong(format!("the value of `{name}` must be a string")));
         };
         if HeaderName::from_bytes(name.as_bytes()).is_err() {
             return Err(wrong(format!("`{name}` is not a header name")));

@@ -76,7 +76,9 @@ fn cancel_id(members: &Map<String, Value>) -> Result<Option<ReplicationId>, Spec
         return Ok(None);
     };
     let Some(id) = id.as_str() else {
-        return Err(SpecError::bad(format!("parameter `{name}` must be a text")));
+        return Err(SpecError::bad(format!(
+            "parameter `{name}` must be a string"
+        )));
     };
     let Ok(id) = id.parse();
     Ok(Some(id))
@@ -95,7 +97,7 @@ impl Replication {
     ) -> Result<Self, SpecError> {
         let members = members(body)?;
         let (source_proxy, target_proxy) = proxies(members)?;
-        // CouchDB refuses it anywhere, although it has a meaning only in calls.
+        // CouchDB checks `cancel` anywhere, although it has a meaning only in calls.
         boolean(members, "cancel", false)?;
         let options = Options::parse(members, defaults)?;
         let side = |name: &'static str, proxy| {

@@ -121,7 +121,7 @@ fn question(asked: &[Wanted]) -> Vec<u8> {
     for wanted in asked {
         question.push(&*wanted.id, &wanted.revs);
     }
-    serde_json::to_vec(&question).expect("RP-2: texts are JSON")
+    serde_json::to_vec(&question).expect("RP-2: strings can be written as JSON")
 }
 
 /// Keeps missing revisions. Also returns how many of these have no listed ancestor; `None` if the answer is

@@ -9,7 +9,7 @@ use crate::error::{OpenError, OpenProblem};
 
 /// Writers whose connections are cut.
 const WRITERS: usize = 10;
-/// Writes of each, at least.
+/// Attempted writes of each.
 const WRITES: u64 = 20;
 
 /// Retries until it succeeds; every error must be a temporary one.
@@ -146,7 +146,7 @@ pub async fn acknowledged_orders_for_jobs_survive_a_failover_that_lost_them(
     keep(&second, "lost", Some("set")).await;
     fail_over();
     let kept = until_it_works(|| second.kept("c")).await;
-    assert_eq!(kept.as_deref(), Some("set"), "its writer restores it");
+    assert_eq!(kept.as_deref(), Some("set"), "the writer of c restores it");
     until_it_works(|| first.document("a")).await;
     let of = ["a", "b", "c", "lost"].map(str::to_owned);
     let expected = [Some("second"), Some("after"), Some("set"), None];
@@ -191,7 +191,7 @@ pub async fn requests_to_a_silent_database_time_out(
     until_it_works(|| try_one(&store, wish())).await.unwrap();
 }
 
-/// Services that start at the same time create one schema.
+/// Services that start at the same time create one store.
 pub async fn services_that_start_at_the_same_time_create_one_store(place: &TestPlace) {
     let stores: Vec<Store> = (0..4).map(|_| place.handle()).collect();
     let opened = stores.iter().map(|store| async move {
@@ -203,7 +203,7 @@ pub async fn services_that_start_at_the_same_time_create_one_store(place: &TestP
     assert!(uuids.iter().all(|uuid| *uuid == uuids[0]), "{uuids:?}");
 }
 
-/// Returns the permanent error of opening it.
+/// Returns the permanent error of opening a store.
 pub async fn refusal(place: &TestPlace) -> String {
     let error = place.handle().open().await.unwrap_err();
     assert!(
@@ -213,14 +213,14 @@ pub async fn refusal(place: &TestPlace) -> String {
     error.to_string()
 }
 
-/// Opens it; returns the handle.
+/// Opens a store; returns the handle.
 pub async fn opens(place: &TestPlace) -> impl Sized {
     let store = place.handle();
     store.open().await.unwrap();
     store
 }
 
-/// Returns the temporary error of opening it while the server misbehaves.
+/// Returns the temporary error of opening a store while the server misbehaves.
 pub async fn failure(place: &TestPlace) -> String {
     let error = place.handle().open().await.unwrap_err();
     let passes = |open: &OpenError| open.may_pass();

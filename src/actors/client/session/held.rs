@@ -54,7 +54,7 @@ impl Session {
             proc: down.proc,
             token: down.token,
         };
-        // It may have been returned meanwhile.
+        // The process may have been returned meanwhile.
         if self.release(Some(name)).is_none() {
             return;
         }

@@ -220,7 +220,7 @@ impl Judge {
     pub(super) fn at_the_end(&mut self, world: &World) {
         for (doc, row) in &world.database.tables.docs {
             let server = server_of(doc);
-            // Its owners may all have been unable to reach the server.
+            // The document's owners may all have been unable to reach the server.
             let is_reached = world.daemons.iter().all(|daemon| daemon.reaches(&server));
             let is_over = !World::is_one_shot(doc) || !row.wanted || !is_reached;
             self.require(is_over, || format!("FL-4: {doc} has no outcome at the end"));

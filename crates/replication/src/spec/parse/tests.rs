@@ -91,7 +91,7 @@ fn headers_are_checked_and_their_values_never_shown() {
     let source = |headers: Value| json!({"source": {"url": "http://h/d", "headers": headers}});
     assert!(refused(source(json!([]))).contains("must be a JSON object"));
     assert!(refused(source(json!({"a b": "c"}))).contains("`a b` is not a header name"));
-    assert!(refused(source(json!({"a": 1}))).contains("must be a text"));
+    assert!(refused(source(json!({"a": 1}))).contains("must be a string"));
     let text = refused(source(json!({"a": "s3cret\n"})));
     assert!(!text.contains("s3cret"), "{text}");
 }
@@ -378,7 +378,7 @@ fn managed_by_is_read_from_documents_and_compared_but_ignored_in_calls() {
 }
 
 #[test]
-fn every_member_of_a_body_is_in_the_digest() {
+fn endpoints_and_options_are_in_the_digest() {
     let bodies = [
         json!({}),
         json!({"continuous": true}),
