@@ -538,12 +538,12 @@ fn daemons_with_another_version_or_other_settings_are_reported_by_name() {
     );
     assert_eq!(found[0].cause, "this daemon has version 2.0, f:1 has 1.9");
     assert!(
-        found[1].cause.contains("at c:1, e:1 than"),
+        found[1].cause.contains("at c:1, e:1 differ"),
         "{}",
         found[1].cause
     );
     assert!(
-        found[2].cause.contains("at d:1, e:1 than"),
+        found[2].cause.contains("at d:1, e:1 differ"),
         "{}",
         found[2].cause
     );
