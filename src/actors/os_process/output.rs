@@ -195,7 +195,7 @@ impl StreamHandler<StdoutChunk> for OsProcess {
     }
 
     fn finished(&mut self, ctx: &mut Self::Context) {
-        self.pipe_closed("the end of its output while it runs on", ctx);
+        self.pipe_closed("a closed standard output", ctx);
     }
 }
 

@@ -234,7 +234,7 @@ fn a_command_that_closes_its_output_but_keeps_running_throttles_its_pool() {
     let script = b"#!/bin/sh\nexec sleep 1000 >&-\n";
     let directory = directory();
     let command = program(directory.path(), "mute", script, 0o755);
-    assert_throttles(directory, &command, &["end of its output", "/mute"]);
+    assert_throttles(directory, &command, &["closed standard output", "/mute"]);
 }
 
 #[test]

@@ -134,7 +134,7 @@ async fn a_line_of_exactly_the_maximum_length_is_an_answer() {
 
 #[actix_rt::test]
 async fn a_child_that_closes_its_output_and_keeps_running_is_stopped() {
-    let expected = broken("the end of its output while it runs on", "");
+    let expected = broken("a closed standard output", "");
     assert_breaks_the_protocol([Step::CloseOutput, Step::Hang], expected).await;
 }
 
