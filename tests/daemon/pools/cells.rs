@@ -102,7 +102,10 @@ fn pools_without_a_cell_are_named_in_the_log() {
 
 #[test]
 fn a_command_in_a_cell_that_closes_a_pipe_but_keeps_running_is_detected_at_once() {
-    for (closes, end) in [("<&-", "closed standard input"), (">&-", "closed standard output")] {
+    for (closes, end) in [
+        ("<&-", "closed standard input"),
+        (">&-", "closed standard output"),
+    ] {
         let directory = directory();
         let script = directory.path().join("closes.sh");
         let text = format!("read line\necho true\nread line\nexec {closes}\nsleep 1000\n");
