@@ -124,6 +124,21 @@ fn same_prompt(_: u64, last: &str) -> String {
     ddoc_prompt(1, last)
 }
 
+/// Returns the cost of one of the calls that `run` makes in a time, and counts, to a program and its children.
+async fn measured(service: u32, mut run: impl AsyncFnMut(Duration) -> f64) -> Cost {
+    // Warm-up: starts the processes and loads the functions.
+    run(TIME / 2).await;
+    let processes = children(service);
+    let used = || -> f64 { processes.iter().map(|pid| nanoseconds(*pid)).sum() };
+    let (own, theirs) = (nanoseconds(service), used());
+    let calls = run(TIME).await;
+    Cost {
+        service: (nanoseconds(service) - own) / 1e3 / calls,
+        processes: (used() - theirs) / 1e3 / calls,
+        calls: calls / TIME.as_secs_f64(),
+    }
+}
+
 /// Reads one answer of FastCGI into the line, up to the record that ends the request.
 async fn fast_cgi_answer(stream: &mut BufReader<UnixStream>, line: &mut String) {
     const STDOUT: u8 = 6;
@@ -154,7 +169,7 @@ async fn php_cost(php: &Php) -> Cost {
         .into_iter()
         .map(|stream| BufReader::new(stream.expect("a connection")))
         .collect();
-    let mut run = async |time| {
+    let run = async |time| {
         let end = Instant::now() + time;
         let calls = clients.iter_mut().map(async |stream| {
             let (mut calls, mut line) = (0.0, String::new());
@@ -168,16 +183,7 @@ async fn php_cost(php: &Php) -> Cost {
         });
         join_all(calls).await.into_iter().sum::<f64>()
     };
-    run(TIME / 2).await;
-    let master = php.child.id();
-    let used = || children(master).into_iter().map(nanoseconds).sum::<f64>();
-    let (own, theirs) = (nanoseconds(master), used());
-    let calls = run(TIME).await;
-    Cost {
-        service: (nanoseconds(master) - own) / 1e3 / calls,
-        processes: (used() - theirs) / 1e3 / calls,
-        calls: calls / TIME.as_secs_f64(),
-    }
+    measured(php.child.id(), run).await
 }
 
 /// Borrows and returns a process, alternately.
@@ -198,22 +204,12 @@ fn loan(random: u64, last: &str) -> String {
 async fn cost(socket: &Path, service: u32, clients: usize, next: Next) -> Cost {
     let connected = (0..clients as u64).map(|number| Client::connect(socket, number));
     let mut clients = join_all(connected).await;
-    let mut run = async |time| {
+    let run = async |time| {
         let end = Instant::now() + time;
         let calls = clients.iter_mut().map(|client| client.call(next, end));
         join_all(calls).await.into_iter().sum::<u64>() as f64
     };
-    // Warm-up: starts the processes and loads the functions.
-    run(TIME / 2).await;
-    let processes = children(service);
-    let used = || -> f64 { processes.iter().map(|pid| nanoseconds(*pid)).sum() };
-    let (own, theirs) = (nanoseconds(service), used());
-    let calls = run(TIME).await;
-    Cost {
-        service: (nanoseconds(service) - own) / 1e3 / calls,
-        processes: (used() - theirs) / 1e3 / calls,
-        calls: calls / TIME.as_secs_f64(),
-    }
+    measured(service, run).await
 }
 
 /// A child that echoes each line.

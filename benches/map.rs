@@ -3,7 +3,8 @@
 //! of Node, and in DuckDB's SQL (Python's module; each is skipped if not installed).
 //!
 //! `cargo bench --bench map`. CPU times are those of all processes of a run, `settee` and its children; other load
-//! changes them less than wall-clock times. `SETTEE_BENCH_PROGRAM` names another build to measure.
+//! changes them less than wall-clock times. `SETTEE_BENCH_PROGRAM` names another build to measure,
+//! `SETTEE_BENCH_PYTHON` the Python that has DuckDB.
 
 #![allow(clippy::unwrap_used)]
 

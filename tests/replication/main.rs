@@ -12,6 +12,5 @@ mod filters;
 mod protocol;
 mod remedies;
 mod replicator;
-mod scheduled;
 mod tls;
 mod verify;
