@@ -354,12 +354,7 @@ async fn a_killed_comparison_resumes_where_it_stopped() {
     eventually("ten batches are recorded", || async { lines(&state) == 11 }).await;
     child.kill().await.unwrap();
     target.heal();
-    let asked = |couch: &Couch| {
-        let received = couch.server.received();
-        let questions = received.iter().filter(|one| one.call() == "_revs_diff");
-        questions.count()
-    };
-    let before = asked(&target);
+    let before = target.server.received().len();
     let arguments = [&["--verify=only"], &more[..]].concat();
     let output = run(&folder, &source.url(), &target.url(), &arguments).await;
     let (status, out, error) = code(&output);
@@ -369,12 +364,15 @@ async fn a_killed_comparison_resumes_where_it_stopped() {
          0 attachments compared, 1 missing\n"
     );
     assert_eq!(out, expected);
-    let rechecks = 4;
-    assert_eq!(
-        asked(&target) - before,
-        10 + rechecks,
-        "ten batches were left"
-    );
+    // Requests of the killed comparison may still arrive: they are for documents after the recorded ones.
+    let received = target.server.received();
+    let requested = |batch: &u32| {
+        let id = format!("d{:05}", batch * 100 + 50);
+        let mut requests = received[before..].iter();
+        requests.any(|one| one.call() == "_revs_diff" && one.json()[&id].is_array())
+    };
+    let requested: Vec<u32> = (0..20).filter(requested).collect();
+    assert_eq!(requested, (10..20).collect::<Vec<_>>());
     assert!(!state.exists(), "the state is removed once complete");
 }
 
