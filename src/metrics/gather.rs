@@ -66,7 +66,7 @@ pub(super) fn gather(inner: &Inner, status: &DaemonStatus) -> Snapshot {
     to
 }
 
-/// The names with their own row.
+/// The names that have rows of their own in the metrics; all others share the row [`REST`].
 struct Rows<'a>(BTreeSet<&'a str>);
 
 impl<'a> Rows<'a> {
@@ -74,19 +74,19 @@ impl<'a> Rows<'a> {
         Self(all.iter().map(|(name, _)| &**name).collect())
     }
 
-    /// Returns the row of a name.
+    /// Returns the label of a name's row: the name itself, or [`REST`].
     fn of_name<'n>(&self, name: &'n str) -> &'n str {
         if self.0.contains(name) { name } else { REST }
     }
 
-    /// Counts the names without their own row.
+    /// Counts the different names that share the row [`REST`].
     fn count_others<'n>(&self, names: impl Iterator<Item = &'n str>) -> u64 {
         let others = names.filter(|name| self.of_name(name) == REST);
         others.collect::<BTreeSet<_>>().len() as u64
     }
 }
 
-/// Counts, for each label, the names without their own row.
+/// Adds, for each kind of label, how many names share the row [`REST`].
 fn left_out(
     to: &mut Snapshot,
     status: &DaemonStatus,

@@ -2,7 +2,7 @@
 //!
 //! SUMMARY   `["tenant", NONCE, NAME]` selects a tenant's isolate, creating a missing one; `["tenant", NONCE, NAME,
 //!           "new"]` always creates it. The answer names the isolates evicted for it: `{"evicted": [NAME, ..]}`.
-//!           Isolates end at no other time.
+//!           An isolate ends only by eviction, by being made anew, or with its process.
 //! PROMISES  Only the process and the service know the nonce: no line of a holder selects an isolate.
 //! CALLED    By the manager, which decides, and by the process's actor, which sends the line before a holder's line.
 

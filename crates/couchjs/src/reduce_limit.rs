@@ -81,8 +81,8 @@ impl ReduceLimit {
         }
     }
 
-    /// Judges results, a JSON array of `output` UTF-16 units, of a line with `input` units without the functions'
-    /// sources; `context` names the view, if the line does.
+    /// Judges a reduction by its length in UTF-16 units: `input` is that of its line without the functions' sources,
+    /// `output` that of the JSON array of its results. `context` names the view, if the line does.
     pub(super) fn judge(&self, input: usize, output: usize, context: Option<&str>) -> Verdict {
         let units = output as f64;
         let is_small = units <= self.threshold_units || units * self.ratio <= input as f64;

@@ -559,7 +559,7 @@ async fn a_claim_whose_answer_was_lost_is_found_and_repeated() {
     world.until_running(&one, 5).await;
     one.connection.lose_claims(true);
     world.write("late", 99).await;
-    // The next renewal reports one more daemon.
+    // The next renewal reports one more document.
     world.clock.set_forward(Duration::from_secs(8));
     eventually("the document is claimed", || async {
         world.fleet.owned().into_values().sum::<usize>() == 6

@@ -89,7 +89,7 @@ impl<'a> Rest<'a> {
         self.is_at_rest
     }
 
-    /// Executes the pending order.
+    /// Reads all pending orders and executes the last one.
     pub(super) fn follow(&mut self) {
         let Some(mut orders) = self.orders else {
             return;
@@ -109,8 +109,8 @@ impl<'a> Rest<'a> {
         });
     }
 
-    /// Whether an order explains a process's change of state, so that no other code need handle it. Stops a process
-    /// again if it was continued from outside.
+    /// Returns whether a process only stopped or continued because the cell is suspended, which needs no other
+    /// handling. Stops all processes again if one was continued from outside.
     pub(super) fn explains(&self, status: WaitStatus) -> bool {
         if self.is_at_rest && status.continued() {
             signal_all(Signal::STOP);

@@ -90,7 +90,8 @@ impl UserRange {
         self.last - self.first + 1
     }
 
-    /// Returns a number derived from the process id, which no other running process has.
+    /// Returns the range's number for this process, by its process id: processes whose ids differ by a multiple of
+    /// the range's length share it.
     pub(super) fn of_this_process(self) -> u32 {
         self.first + std::process::id() % self.count()
     }
@@ -228,12 +229,12 @@ impl CellUser {
         Ok(())
     }
 
-    /// Whether it differs from this process's user.
+    /// Whether the cell's user, as seen from outside, differs from this process's user.
     pub(super) fn is_other(&self) -> bool {
         self.outside != self.own
     }
 
-    /// Whether its groups can be dropped.
+    /// Whether this process may give the cell's processes another user, and drop its groups.
     pub(super) fn may_change(&self) -> bool {
         self.may_change
     }
@@ -324,8 +325,8 @@ pub(super) fn lacking() -> Option<String> {
     (!lacking.is_empty()).then(|| lacking.join(", "))
 }
 
-/// Claims one of a range of users, by outside numbers; returns it, and the holder of the claim: an abstract socket
-/// name, which the system releases when the process ends in any way.
+/// Claims one of the `count` numbers from `first` on. Returns its index in the range, and the socket that holds the
+/// claim by an abstract name, which the system releases whenever the process ends. `None` if all tried are claimed.
 fn claim(first: u32, count: u32) -> Option<(u32, UnixDatagram)> {
     let start = std::process::id() % count;
     (0..count.min(TRIES_MAX)).find_map(|at| {
