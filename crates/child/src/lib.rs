@@ -10,8 +10,9 @@
 //! SOURCE    couch_os_process and its killer process; defect D14 (`kill -9 PID` after the fact, the
 //!           direct child only) is not ported.
 //! LIMITS    Without a cell, a grandchild that starts its own session escapes the group, and when this program is
-//!           killed, grandchildren live until their input ends. Waiting for children needs a tokio runtime whose
-//!           tasks stay on their thread.
+//!           killed, grandchildren live until their input ends. Without pidfds (Linux before 5.3), the group of a child
+//!           that ends by itself is not killed. Waiting for children needs a tokio runtime whose tasks stay on their
+//!           thread.
 
 #![warn(missing_docs)]
 
