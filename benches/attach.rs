@@ -1,7 +1,7 @@
 //! The processor time that a document of a view costs under CouchDB, one line at a time: `settee attach` with the
-//! service and its process, compared with `settee couchjs`, and with `cat`, which costs one wake-up per line.
+//! service and its process, beside a floor of two `settee couchjs` and one wake-up, the cost of a line of `cat`.
 //!
-//! On busy processors a wake-up costs many times as much: run it with `taskset -c 0` for comparable figures.
+//! On busy processors a wake-up costs many times as much: run this bench with `taskset -c 0` for comparable figures.
 
 mod common;
 
@@ -25,7 +25,7 @@ struct Lines {
 impl Lines {
     fn start(command: &mut Command) -> Self {
         let command = command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn().expect("it starts");
+        let mut child = command.spawn().expect("the program starts");
         Self {
             input: child.stdin.take(),
             output: BufReader::new(child.stdout.take().expect("a pipe")),
@@ -47,9 +47,11 @@ impl Lines {
 
     fn ask(&mut self, line: &str) {
         let input = self.input.as_mut().expect("its input is open");
-        input.write_all(line.as_bytes()).expect("it listens");
+        input.write_all(line.as_bytes()).expect("the child reads");
         self.answer.clear();
-        self.output.read_line(&mut self.answer).expect("it answers");
+        self.output
+            .read_line(&mut self.answer)
+            .expect("the child answers");
     }
 
     /// Sends many documents, and returns the processor time of the processes per document, in microseconds.
@@ -69,7 +71,7 @@ impl Drop for Lines {
     fn drop(&mut self) {
         // The child exits at the end of its input.
         drop(self.input.take());
-        self.child.wait().expect("it ends");
+        self.child.wait().expect("the child exits");
     }
 }
 
@@ -87,9 +89,14 @@ fn main() {
     let directory = tempfile::tempdir().expect("a folder");
     let socket = directory.path().join("run").join("s.sock");
     let mut service = settee(&socket, "serve");
-    let mut service = service.stdout(Stdio::piped()).spawn().expect("it starts");
+    let mut service = service
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the service starts");
     let mut ready = BufReader::new(service.stdout.take().expect("a pipe"));
-    ready.read_line(&mut String::new()).expect("it listens");
+    ready
+        .read_line(&mut String::new())
+        .expect("the service listens");
 
     let mut cat = Lines::start(&mut Command::new("cat"));
     let mut couchjs = Lines::mapping(&mut settee(&socket, "couchjs"));
@@ -121,6 +128,6 @@ fn main() {
         rustix::process::Pid::from_child(&service),
         rustix::process::Signal::TERM,
     )
-    .expect("it runs");
-    service.wait().expect("it ends");
+    .expect("the service runs");
+    service.wait().expect("the service exits");
 }

@@ -31,7 +31,7 @@ const WANTED_CALL: f64 = 3.0;
 /// php-fpm needs a process for each keep-alive connection.
 const PHP_CLIENTS: usize = 4;
 
-/// The same function in PHP.
+/// The show function of [`ddoc_prompt`], in PHP.
 const PHP_SHOW: &str = "<?php $call = json_decode(file_get_contents('php://input'), true); \
     header('Content-Type: application/json'); \
     echo json_encode(['resp', ['body' => 'hello ' . $call['args'][0]['name']]]);";
@@ -93,7 +93,7 @@ impl Client {
     /// Sends one request at a time until `end`, and returns their number.
     async fn call(&mut self, next: Next, end: Instant) -> u64 {
         let mut calls = 0;
-        // A holder returns its process before it ends: others wait for it.
+        // A client that holds a process returns it first: others wait for one.
         while Instant::now() < end || self.line.contains("\"proc\"") {
             self.random ^= self.random << 13;
             self.random ^= self.random >> 7;
@@ -119,12 +119,13 @@ fn ddoc_prompt(random: u64, _: &str) -> String {
     ) + "\n"
 }
 
-/// The same function each time, as php-fpm's script is.
+/// Calls the same function each time, as php-fpm runs one script.
 fn same_prompt(_: u64, last: &str) -> String {
     ddoc_prompt(1, last)
 }
 
-/// Returns the cost of one of the calls that `run` makes in a time, and counts, to a program and its children.
+/// Returns the mean cost of a call to a program and its children. `run` makes calls for a duration and returns their
+/// number.
 async fn measured(service: u32, mut run: impl AsyncFnMut(Duration) -> f64) -> Cost {
     // Warm-up: starts the processes and loads the functions.
     run(TIME / 2).await;

@@ -1,10 +1,10 @@
 //! Latency of an innocent client's small calls over HTTP while other clients send bodies of 60 MB or get answers of
 //! 33 MB, and while an operator reloads, sets, scrapes and lists a service of 1,000 pools and 10,000 tenants: the
 //! median, the 99th percentile and the maximum, beside those measured without other load. For an operator's call
-//! also the CPU time of the pool's thread.
+//! only the maximum, and the CPU time of the pool's thread.
 //!
-//! The innocent runs this program in a second process: in the same one it would wait for the others. It has its own
-//! connection and its own database. `SETTEE_BENCH_PROGRAM` names another build to measure.
+//! The innocent client is a second process of this program: in the first one it would wait for the other clients. It
+//! has its own connection and its own database. `SETTEE_BENCH_PROGRAM` names another build to measure.
 
 mod common;
 
@@ -27,7 +27,7 @@ const ALONE: Duration = Duration::from_secs(3);
 /// Pause between two of the innocent's calls.
 const REST: Duration = Duration::from_millis(2);
 
-/// Maximum latency of its calls, relative to that without other load: all share two cores.
+/// Maximum latency of the innocent's calls, relative to that without other load: all share two cores.
 const WANTED: f64 = 200.0;
 
 const CLIENTS: usize = 6;

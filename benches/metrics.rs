@@ -71,7 +71,7 @@ fn reading() {
     }
 }
 
-/// Checks tables of the largest size that the timer still checks.
+/// Checks tables of the largest size that the manager still checks periodically.
 fn checking() {
     const ROWS: u64 = 4096;
     let mut core = Pools::new();

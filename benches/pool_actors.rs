@@ -2,12 +2,12 @@
 //! beside the language's own pool; and the memory of a waiting client and of an idle pool.
 //!
 //! SUMMARY   Run with `cargo bench --bench pool_actors`. A word as argument (`cycles`, `named`, `waiting`, `idle`)
-//!           runs only that part; a number, only the cycles of that many clients.
-//! PROMISES  Compared operations run in turn in the same thread; each figure is CPU time and the best of many batches,
-//!           so that other load on the machine hardly affects it.
+//!           runs only that part; a number (1, 10, 100 or 1000) limits `cycles` to that many clients.
+//! PROMISES  Compared operations run in turn in the same thread; their figures are CPU time, of the best of many
+//!           batches, so that other load on the machine hardly affects them.
 //! LIMITS    The floor's messages are empty and its answers are a word, with no row, token, clock or metric: the
-//!           content of the pool's messages is part of the measurement. Both answer at once and have mailboxes of the
-//!           same size. Memory is the growth of the resident set; Linux only.
+//!           content of the pool's messages is part of the measurement. Both actors answer at once and have mailboxes
+//!           of the same size. Memory is the growth of the resident set; Linux only.
 
 mod common;
 

@@ -53,7 +53,7 @@ fn couchjs() -> CommandSpec {
     }
 }
 
-/// The floor: a child, its two pipes, and a loop that waits for each answer.
+/// For comparison with the floor: a child, its two pipes, and a loop that blocks until each answer.
 struct RawChild {
     child: Child,
     stdin: Option<ChildStdin>,
@@ -131,7 +131,7 @@ async fn lease_microseconds(lease: &Lease, in_flight: usize) -> f64 {
     start.elapsed().as_secs_f64() * 1e6 / PROMPTS as f64
 }
 
-/// The floor in the same event loop: the pipes of a child, awaited.
+/// The floor: the pipes of a child, awaited in the event loop of the lease.
 struct AwaitedChild {
     child: Child,
     stdin: Option<pipe::Sender>,

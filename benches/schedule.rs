@@ -63,7 +63,7 @@ fn dbs() -> Vec<Arc<str>> {
         .collect()
 }
 
-/// A scheduler with running jobs. Jobs stop as soon as it requests it.
+/// A scheduler with running jobs, which stop as soon as it requests that.
 struct Bench {
     scheduler: Scheduler,
     now: WallTime,
@@ -151,7 +151,7 @@ fn floor_of_a_cycle(bencher: Bencher<'_, '_>, jobs: usize) {
     });
 }
 
-/// 500 jobs run, 20 are swapped; the others never ran.
+/// 500 jobs run, 20 are swapped; at the start, the others have never run.
 #[divan::bench(args = JOBS)]
 fn cycle(bencher: Bencher<'_, '_>, jobs: usize) {
     let mut bench = Bench::new(jobs, Settings::default());

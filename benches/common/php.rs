@@ -39,7 +39,7 @@ fn wait_until_listening<T>(connect: impl Fn() -> std::io::Result<T>) {
 }
 
 impl Php {
-    /// Starts php-fpm with this many processes.
+    /// Starts php-fpm with this many processes; `None` if it is not installed.
     pub fn start(script: &str, processes: usize) -> Option<Self> {
         let Some(program) = program("php-fpm") else {
             println!("php-fpm is not installed: nothing is measured beside it");
@@ -68,7 +68,7 @@ impl Php {
         })
     }
 
-    /// Starts nginx in front of it, with keep-alive connections on both sides.
+    /// Starts nginx in front of php-fpm, with keep-alive connections on both sides; `None` if it is not installed.
     pub fn nginx(&self) -> Option<(Child, SocketAddr)> {
         let Some(program) = program("nginx") else {
             println!("nginx is not installed: nothing is measured beside it");
@@ -108,7 +108,7 @@ impl Drop for Php {
 pub fn terminate(child: &mut Child) {
     let pid = rustix::process::Pid::from_child(child);
     let term = rustix::process::Signal::TERM;
-    // It may have ended by itself.
+    // The program may have ended by itself.
     let _ = rustix::process::kill_process(pid, term);
     drop(child.wait());
 }
@@ -134,7 +134,7 @@ pub fn fast_cgi(script: &Path, body: &str) -> Vec<u8> {
         ("CONTENT_TYPE", "application/json"),
         ("CONTENT_LENGTH", &body.len().to_string()),
     ] {
-        // Both are shorter than 128 bytes.
+        // One byte holds a length below 128.
         params.extend([name.len() as u8, value.len() as u8]);
         params.extend(name.as_bytes());
         params.extend(value.as_bytes());

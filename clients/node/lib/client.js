@@ -169,8 +169,8 @@ class Client {
     this.#callMs = callMs;
   }
 
-  // For each document a list for each function of `[key, value]`: a promise for an array of documents. For any other
-  // iterable, synchronous or not, returns an async iterator that yields results as documents arrive.
+  // For each document and each function, a list of `[key, value]`. Returns a promise for an array of documents; for any
+  // other iterable, synchronous or not, an async iterator that yields results as documents arrive.
   map(funs, docs, options = {}) {
     const call = (batch, signal) =>
       this.#function("map_docs", { lang: "javascript", funs, docs: batch }, { ...options, signal });
@@ -297,7 +297,8 @@ class Client {
     return new Proc(connection, valueOf(reply), (...attempt) => this.#bounded(...attempt));
   }
 
-  // Borrows a process and resets it: for a block, or for the caller to return (`await using`).
+  // Borrows a process and resets it. Returns the process after a `block`, and the block's value; without a block the
+  // caller returns the process (`await using`).
   async lease(options, block) {
     const proc = await this.getProc(options);
     let kept = false;
@@ -366,7 +367,7 @@ class Client {
     }, caller);
   }
 
-  // Delay before a retry after a reply; null for no retry.
+  // Delay before a retry after a reply, in milliseconds; null for no retry.
   #waitAfter({ error }, again) {
     return this.#retriesErrors && again && error?.retry ? (error.retry_after_ms ?? 0) : null;
   }
@@ -377,7 +378,7 @@ class Client {
     const ends = [this.#closing.signal, ...(caller ? [caller] : [])];
     for (const end of ends) if (end.aborted) throw end.reason;
     const giveUp = ({ target }) => control.abort(target.reason);
-    // Each pending call listens, without limit.
+    // Every pending call is a listener: lifts the number above which Node warns.
     setMaxListeners(0, ...ends);
     for (const end of ends) end.addEventListener("abort", giveUp);
     const reason = `'${name}' took longer than callMs, ${this.#callMs} ms`;

@@ -1,5 +1,5 @@
 "use strict";
-// Functions and orders over HTTP, also on a Unix socket.
+// Calls of functions and management requests over HTTP, also on a Unix socket.
 
 const http = require("node:http");
 const https = require("node:https");
@@ -169,7 +169,8 @@ class HttpTransport {
     return this.#client.request(new URL(path, this.#url), options);
   }
 
-  // Turns errors of Node into `Unavailable`; the client's own errors, among them RangeError, pass through.
+  // Turns errors of Node into `Unavailable`, and forgets the service's limits; the client's own errors, among them
+  // RangeError, pass through.
   #lost(error, { socket }) {
     if (error instanceof SetteeError || error instanceof RangeError) return error;
     this.#bodyMax = LINE_BYTES_SURE;

@@ -7,7 +7,7 @@ const BATCH_DOCS_MAX = 100;
 // The size at which no further document is taken into a call, in bytes.
 const BATCH_BYTES_MAX = 1 << 20;
 
-// How long a call waits for its next document, in milliseconds from the first on.
+// How long a call collects documents, in milliseconds since its first one.
 const BATCH_MS_MAX = 50;
 
 // Maximum concurrent calls.

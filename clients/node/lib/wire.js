@@ -27,7 +27,7 @@ const LEVELS_SEARCHED = 100;
 // Maximum calls in flight on a connection; further calls wait here instead of for a process.
 const CALLS_MAX = 512;
 
-// Calls that never wait: they concern the processes that this connection holds, and others may wait for those.
+// Calls that neither wait nor count: most concern a process that this connection holds, and waiting calls may need it.
 const AT_ONCE = ["auth", "prompt", "ret_proc", "set_timeout", "cancel"];
 
 // How long a connection may take, its login included, in milliseconds.
@@ -271,8 +271,8 @@ class Connection {
   }
 }
 
-// Calls over one connection, opened for the first call and reopened after it was lost. Orders go over `http`, the
-// transport of the HTTP socket beside this one.
+// Calls over one connection, opened for the first call and reopened after it was lost. Management requests go over
+// `http`, the transport of the HTTP socket beside this one.
 class SocketTransport {
   // A list comes in one reply.
   streams = false;

@@ -326,7 +326,7 @@ test("the daemon returns reports", () =>
     assert.deepEqual([report.value, report.logs[0].message], [[[[[1, null]]]], "hello"]);
   }));
 
-test("another server is distinguished from a missing service", () =>
+test("another server is a protocol error", () =>
   scripted((_request, reply) => reply("HTTP/1.1 400 Bad Request"), async (address) => {
     const client = new settee.Client(address);
     await assert.rejects(client.map([], []), settee.ProtocolError);

@@ -49,7 +49,7 @@ test("a lease without a block is disposed of", withClient(async (client) => {
   assert.equal(await proc.retProc(), false);
 }));
 
-test("a process that fails is replaced", withClient(async (client) => {
+test("a process returned as failed is not lent again", withClient(async (client) => {
   const proc = await client.getProc({ lang: "javascript", db: "shop" });
   assert.equal(await proc.retProc("fail"), true);
   const other = await client.lease({ lang: "javascript", db: "shop" }, async ({ osPid }) => osPid);

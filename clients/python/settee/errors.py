@@ -93,15 +93,15 @@ class CompilationError(ServiceError):
 
 
 class Unauthorized(ServiceError):
-    """The name or the password is wrong, or a login is needed."""
+    """The name or the password is wrong, a login is needed, or a function threw ``unauthorized``."""
 
 
 class Forbidden(ServiceError):
-    """The user may not do this."""
+    """The user may not do this, or a function threw ``forbidden``."""
 
 
 class NotFound(ServiceError):
-    """No pool, group or function has this name."""
+    """No pool, group, process or function has this name."""
 
 
 class CallTimeout(ServiceError):

@@ -1,4 +1,5 @@
-"""Functions and orders over HTTP, also on a Unix socket. Each call has a connection and, while it lasts, a thread."""
+"""Calls of functions and management requests over HTTP, also on a Unix socket. Each call has a connection and, while it
+lasts, a thread."""
 
 import asyncio
 import base64
@@ -26,7 +27,7 @@ from .wire import (
     encode,
 )
 
-#: The most connections of one client, which is the most calls at a time; others wait.
+#: Maximum concurrent requests of one client; others wait. A list counts only while it is opened or read.
 CONNECTIONS_MAX = 16
 
 #: How much of an answer is read at a time, in bytes.
@@ -90,7 +91,7 @@ class _Exchange:
                 raise ConnectionAbortedError("the caller gave up")
 
     def end(self) -> None:
-        """Releases the connection for other requests."""
+        """Releases the connection for other requests; raises if the caller gave up."""
         with self._lock:
             self._socket = None
             if self._aborted:
@@ -193,7 +194,7 @@ class HttpTransport:
         body = None if arguments is None else encode(arguments)
         self._check_body(exchange, len(body or b""))
         try:
-            # An order that must not be sent twice uses no connection that the service may have closed.
+            # A request that must not be sent twice uses no connection that the service may have closed.
             connection = self._connect() if method == "DELETE" else self._idle.pop()
         except IndexError:
             connection = self._connect()

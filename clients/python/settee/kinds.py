@@ -1,4 +1,4 @@
-"""Calls that are written once for both kinds of clients: one returns the value, with asyncio it is awaited."""
+"""Types of calls written once for both kinds of clients: one returns the value, the one for asyncio a coroutine."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ BATCH_DOCS_MAX = 100
 #: The size at which no further document is taken into a call, in bytes.
 BATCH_BYTES_MAX = 1 << 20
 
-#: How long a call waits for its next document, in seconds from the first on.
+#: How long a call collects documents, in seconds since its first one.
 BATCH_SECONDS_MAX = 0.05
 
 #: Maximum concurrent calls.
@@ -127,7 +127,7 @@ class _Calls:
         self._calls: Deque[asyncio.Future[List[Rows]]] = deque()
         self._timer: Optional[asyncio.TimerHandle] = None
         self._is_due, self._is_over = False, False
-        #: Set when there is another call, or the last one has begun.
+        #: Set when another call has begun, or all documents are read.
         self._begun = asyncio.Event()
         #: Set when the next batch has room.
         self._room = asyncio.Event()

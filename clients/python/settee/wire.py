@@ -1,4 +1,4 @@
-"""Lines of JSON over a Unix or a TCP socket: requests out, replies in, matched by their ids."""
+"""Lines of JSON over a Unix or a TCP socket, or over TLS: requests out, replies in, matched by their ids."""
 
 import asyncio
 import contextlib
@@ -30,7 +30,7 @@ CONNECT_SECONDS_MAX = 10.0
 #: Maximum calls in flight on a connection; further calls wait here instead of for a process.
 CALLS_MAX = 512
 
-#: Calls that never wait: they concern the processes that this connection holds, and others may wait for those.
+#: Calls that neither wait nor count: most concern a process that this connection holds, and waiting calls may need it.
 _AT_ONCE = ("auth", "prompt", "ret_proc", "set_timeout", "cancel")
 
 Login = Optional[Tuple[str, str]]
@@ -237,7 +237,7 @@ def _is_over(connecting: "asyncio.Future[Connection]") -> bool:
 
 
 class SocketTransport:
-    """Calls over one connection, opened for the first call and reopened after it was lost. Orders go over
+    """Calls over one connection, opened for the first call and reopened after it was lost. Management requests go over
     ``http``, the transport of the HTTP socket beside this one."""
 
     #: A list comes in one reply.

@@ -406,7 +406,7 @@ class Reports(unittest.TestCase):
 
 
 class Mistakes(unittest.TestCase):
-    def test_another_server_is_distinguished_from_a_missing_service(self):
+    def test_another_server_is_a_protocol_error_that_is_not_retried(self):
         def serve(lines, reply):
             next(lines)
             reply("HTTP/1.1 400 Bad Request")
@@ -661,7 +661,7 @@ class Retries(unittest.TestCase):
             self.assertEqual(client.kill("javascript/1", now=True), {"ok": []})
             self.assertEqual(tries[1:], ["/_procs/javascript/1?now=true"])
 
-    def test_without_retry_for_an_error_is_raised_at_once(self):
+    def test_a_retryable_error_is_raised_at_once_unless_retry_for_is_positive(self):
         for options in ({}, {"retry_for": 0}):
             tries, service = self.refusing(2, self.BUSY)
             with self.subTest(options=options), service as address, settee.Client(address, **options) as client:

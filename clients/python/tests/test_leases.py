@@ -30,7 +30,7 @@ class Leases(unittest.TestCase):
                     raise LookupError
             self.assertFalse(proc.ret_proc(), "already returned")
 
-    def test_a_process_that_fails_is_replaced(self):
+    def test_a_process_returned_as_failed_is_not_lent_again(self):
         with settee.Client(UNIX) as client:
             proc = client.get_proc("javascript", db="shop")
             self.assertTrue(proc.ret_proc("fail"))
@@ -84,7 +84,7 @@ class Leases(unittest.TestCase):
                 self.assertIn(fleet["status"], ("ok", "warning", "critical"))
                 self.assertEqual([one["daemon"] for one in fleet["daemons"]], [health["daemon"]])
 
-    def test_management_calls_have_the_names_of_the_service(self):
+    def test_every_client_has_the_methods_of_the_shared_table_and_can_list_what_it_manages(self):
         for kind in (settee.Client, settee.AsyncClient):
             self.assertEqual([name for name in dir(kind) if name[0] != "_"], TABLE["methods"])
         for kind in (settee.Proc, settee.AsyncProc):

@@ -10,8 +10,9 @@
 //! SOURCE    couch_os_process and its killer process; defect D14 (`kill -9 PID` after the fact, the
 //!           direct child only) is not ported.
 //! LIMITS    Without a cell, a grandchild that starts its own session escapes the group, and when this program is
-//!           killed, grandchildren live until their input ends. Waiting for children needs a tokio runtime whose
-//!           tasks stay on their thread.
+//!           killed, grandchildren live until their input ends. Without pidfds (Linux before 5.3), the group of a child
+//!           that ends by itself is not killed. Waiting for children needs a tokio runtime whose tasks stay on their
+//!           thread.
 
 #![warn(missing_docs)]
 
@@ -256,7 +257,7 @@ impl Child {
         self.process.borrow().signal_group(Signal::KILL);
     }
 
-    /// Returns whether the child was stopped or continued since the last call.
+    /// Returns whether the child was stopped or continued since the last call. The group of a launcher follows it.
     pub fn stop_or_continue(&self) -> Option<StopOrContinue> {
         let process = self.process.borrow();
         if process.is_reaped() {
@@ -317,7 +318,7 @@ impl Child {
         }
     }
 
-    /// Waits until the child has ended, kills the rest of its group, and reaps it.
+    /// Waits until the child has ended, kills the rest of its group if the system has pidfds, and reaps it.
     ///
     /// The group is killed before the child is reaped, while its number cannot be reused. Safe to cancel. After it
     /// has returned, further calls never return.
@@ -465,7 +466,7 @@ mod tests {
     }
 
     #[actix_rt::test]
-    async fn the_time_on_processors_of_a_child_is_known_after_its_end() {
+    async fn the_processor_time_of_a_child_is_known_after_its_end() {
         let spawner = Spawner::start().unwrap();
         let script = "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done";
         let child = spawner.spawn(shell(script)).await.unwrap();

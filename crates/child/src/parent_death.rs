@@ -1,7 +1,7 @@
 //! Children that die with the thread that started them.
 //!
-//! The built-in server sets this itself, because a hook between fork and exec costs the parent more than that child's
-//! whole start. Other programs get the hook.
+//! The built-in server and a cell's launcher set their own parent-death signal, because a hook between fork and exec
+//! costs the parent more than the whole start of such a child. Other programs get the hook.
 
 use std::io;
 

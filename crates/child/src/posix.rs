@@ -116,7 +116,8 @@ fn wait(pid: Pid, options: WaitOptions) -> Option<ExitStatus> {
     Some(ExitStatus::from_raw(status.as_raw()))
 }
 
-/// Starts a program with pipes, in its own process group, with default signal handling. It dies with this program.
+/// Starts a program with pipes, in its own process group, with default signal handling. The child dies with this
+/// program.
 ///
 /// # Errors
 /// The system's error, also for a missing or non-executable program.
@@ -192,7 +193,7 @@ const OF_SERVICE_MANAGER: [&str; 4] = [
     "WATCHDOG_USEC",
 ];
 
-/// Passed to launchers that cannot switch users themselves.
+/// The user namespace passed to launchers that cannot switch users themselves, or why there is none.
 struct Users(Option<Result<OwnedFd, String>>);
 
 impl Users {

@@ -12,7 +12,7 @@ pub const LINE_BYTES_MAX: usize = 4096;
 /// Maximum lines kept for error messages.
 const KEPT_LINES: usize = 10;
 
-/// Also gets every line.
+/// Called with each non-empty line.
 pub type LineLog = Box<dyn Fn(&str)>;
 
 /// Collects what a child writes to its standard error.
@@ -58,7 +58,7 @@ impl StderrLog {
         self.kept.iter().cloned().collect()
     }
 
-    /// Drops all lines so far.
+    /// Drops the lines kept so far; an unfinished one is logged first.
     pub fn forget(&mut self) {
         let rest = self.lines.take_rest();
         self.keep(&rest);

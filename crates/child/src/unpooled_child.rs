@@ -5,8 +5,8 @@
 //!           its group and reaps it. The length of lines is bounded.
 //! CALLED    By `settee conform` and by the probes of abilities, which test a command outside of any loan. Needs an
 //!           actor system on its thread.
-//! LIMITS    Has no deadline: the caller sets one and drops it. Sent data is queued without bound, so callers send
-//!           only their own data.
+//! LIMITS    Has no deadline: a caller that sets one drops the child when it passes. Sent data is queued without
+//!           bound, so callers send only their own data.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -122,7 +122,7 @@ impl UnpooledChild {
     pub async fn end(&mut self) -> Exit {
         self.close();
         let exit = self.child.reap().await;
-        // The rest is not needed.
+        // Standard error that arrives later is not needed.
         drop(tokio::time::timeout(LAST_WORDS_WAIT, &mut self.listener).await);
         exit
     }

@@ -1,7 +1,7 @@
 //! The system's reports on running children: processor time and memory.
 //!
 //! PROMISES  Never waits for a disk: [`cpu_time`] is a system call, the others read /proc. At most
-//!           [`PROCESSES_READ_MAX`] processes of a cell are read.
+//!           [`PROCESSES_READ_MAX`] processes of a cell are read, and 4096 to check whether it is suspended.
 //! LIMITS    Finding a cell's processes needs a kernel that lists a process's children (`CONFIG_PROC_CHILDREN`).
 //!           Times of processes other than the command are in steps of 10 ms; those of ended processes count once
 //!           their parent has reaped them.
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use crate::posix;
 
-/// Maximum processes of a cell that are read.
+/// Maximum processes of a cell that are read for its time and memory.
 pub const PROCESSES_READ_MAX: usize = 256;
 
 /// Maximum processes of a suspended cell that are checked: more than any process limit allows.

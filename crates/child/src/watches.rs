@@ -24,7 +24,7 @@ const REMEDY: &str = "end programs of this user that hold some, or raise that li
 )]
 struct UsedUp(Uid);
 
-/// Replaces the error of a registration with an event loop that is out of watches; leaves others unchanged.
+/// Replaces the error of a registration with an event loop if watches are exhausted; leaves other errors unchanged.
 #[must_use]
 pub fn named(error: io::Error) -> io::Error {
     match error.raw_os_error() {

@@ -99,10 +99,10 @@ pub struct AttachedPipes(BufReader<BlockingStream>);
 /// may change between two lines. Starts no runtime. `resume` is from the pipes' previous service
 /// ([`AttachEnd::resume`]).
 ///
-/// The descriptors are made non-blocking. The conversation ends with the returned value.
+/// The descriptors are made non-blocking. The conversation ends when the returned value is dropped.
 ///
 /// # Errors
-/// As [`attach`]; no process is taken yet.
+/// As [`attach`], except those of taking a process, which is taken later ([`AttachEnd::error`]).
 pub fn attach_pipes<'a>(
     path: &Path,
     from: impl Into<Taking<'a>>,

@@ -54,7 +54,7 @@ struct Shared {
 #[derive(Debug)]
 pub(super) struct Reply {
     pub(super) outcome: Outcome,
-    /// The whole line, with possibly more; empty if there is none.
+    /// The whole line, which may have further members; empty if there is none.
     pub(super) line: Vec<u8>,
 }
 

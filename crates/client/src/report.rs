@@ -43,7 +43,7 @@ pub struct Report {
 /// A line of a call's log.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct LogLine {
-    /// `info` for a function's own; `warning`, `error`.
+    /// `info` for a function's own; `warning` or `error` for one of the query server or the service.
     pub level: String,
     /// The text.
     pub message: String,

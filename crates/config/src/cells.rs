@@ -40,7 +40,7 @@ const SHARED_FOLDERS: [&str; 9] = [
 const NOBODY: (u32, u32) = (65534, 65534);
 
 section! {
-    /// The keys of cells, of `[query_server_config]` and of pools: what a pool does not set is what the former says.
+    /// The keys of cells, in `[query_server_config]` and in the sections of pools, which default to the former.
     #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
     #[serde(default)]
     pub struct CellKeys {
@@ -74,7 +74,7 @@ section! {
 }
 
 impl CellKeys {
-    /// Returns it, with unset keys taken from another section.
+    /// Returns these keys, with unset ones taken from another section.
     fn over(&self, other: &Self) -> Self {
         let (one, other) = (self.clone(), other.clone());
         Self {
@@ -93,8 +93,8 @@ impl CellKeys {
 }
 
 impl Config {
-    /// Returns what the cells of a pool with this section let in, except for the service's own files and ports, and
-    /// the environment of its commands: `NAME=VALUE`, or `NAME` for the service's own value.
+    /// Returns the specification of the cells of a pool with this section, without the service's own files and ports,
+    /// and the environment of its commands: `NAME=VALUE`, or `NAME` for the service's own value.
     pub fn cell(&self, pool: &PoolConfig) -> (CellSpec, Vec<String>) {
         let keys = pool
             .cell
@@ -129,8 +129,8 @@ impl Config {
         pool
     }
 
-    /// Returns the folders of the configuration, the store and the sockets, each with its content: passwords,
-    /// documents and access to the service. In a folder of the system, returns only the file.
+    /// Returns the folders of the configuration, the store and the sockets, and the private keys, each with a
+    /// description. Instead of a folder of the system, returns only the file.
     pub fn kept_paths(&self) -> Vec<(&'static str, PathBuf)> {
         let files = self.files.iter().map(|file| ("the configuration", &**file));
         let store = self.store.file().map(|file| ("the store", file));
@@ -171,7 +171,7 @@ impl Config {
         ports.filter(|port| *port != 0).collect()
     }
 
-    /// Finds the users named in it.
+    /// Looks up the users that the keys of cells name.
     pub(super) fn find_users(&mut self) {
         let of_pools = self
             .pools
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn no_cell_can_reach_the_service_s_own_files_and_ports() {
+    fn the_service_s_own_files_and_ports_are_listed_for_cells_to_refuse() {
         let mut config = Config {
             files: vec!["/etc/settee/settee.toml".into()],
             ..Config::default()

@@ -71,7 +71,7 @@ pub(super) fn check_folder(config: &Config) -> Result<(), Problem> {
     })
 }
 
-/// Adds the administrator, if logins are required but no user could log in.
+/// Adds the administrator, if logins are required but no user is an administrator.
 pub(super) fn add_admin(config: &mut Config) -> Result<(), Problem> {
     let server = &config.server;
     let asks = !config.own_addresses().is_empty();
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn no_administrator_is_created_where_one_is_configured_or_no_login_is_possible() {
+    fn no_administrator_is_created_where_one_is_configured_or_no_login_is_required() {
         let folder = tempfile::tempdir().unwrap();
         let hash = || PasswordHash::of_config("secret").unwrap();
         let cases: [fn(&mut Config, PasswordHash); 4] = [

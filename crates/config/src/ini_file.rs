@@ -1,7 +1,7 @@
 //! Parses a file in CouchDB's `.ini` format into entries, each with its line.
 //!
-//! SUMMARY   `[section]`, `key = value`, comments after `;` (at the start of a line, or after white space inside it),
-//!           continuation lines that start with white space.
+//! SUMMARY   `[section]`, `key = value`, comments after `;` (at the start of a line, or after white space inside it)
+//!           or `#` (at the start), and continuation lines that start with white space.
 //! SOURCE    CouchDB's `config` application. The parser of the `config` crate keeps inline comments and loses line
 //!           numbers, hence our own.
 //! DIFFERS   Any other line is an error; CouchDB drops it silently.
@@ -66,8 +66,8 @@ pub(super) fn read(path: &Path, text: &str) -> Layer {
     layer
 }
 
-/// Returns the line up to its comment. A `;` counts only at the start or after white space: commands
-/// may contain others.
+/// Returns the line up to its comment. A `;` counts only at the start or after white space, a `#` only at the start:
+/// commands may contain others.
 fn without_comment(line: &str) -> &str {
     if line.trim_start().starts_with([';', '#']) {
         return "";

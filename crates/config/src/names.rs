@@ -190,7 +190,7 @@ fn native_language(entry: &Entry) -> Result<String, NameVerdict> {
     })
 }
 
-/// Returns the section that a key written outside of any section belongs to.
+/// Returns the remedy for a key outside of any section: the section that it belongs to, or all of them.
 pub(super) fn home_of(key: &str) -> String {
     let known: Vec<&str> = keys::fixed().map(|(_, known)| known.name).collect();
     let slip = slip(key, &known);

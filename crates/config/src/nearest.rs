@@ -36,13 +36,13 @@ pub(super) fn nearest<'a>(
         })
 }
 
-/// Returns the known name with `asked` as a likely typo, if any.
+/// Returns the known name of which `asked` is a likely typo, if any.
 pub fn slip<'a>(asked: &str, known: &[&'a str]) -> Option<&'a str> {
     let near = nearest(asked, known.iter().copied())?;
     near.likely.then_some(near.name)
 }
 
-/// Returns the hint for an unknown name: the likely known one, or after `all` every one, if any.
+/// Returns the hint for an unknown name: the likely known one; otherwise `all`, followed by every known name or `none`.
 pub fn hint(asked: &str, known: &[&str], all: &str) -> String {
     match slip(asked, known) {
         Some(name) => format!("did you mean '{name}'?"),

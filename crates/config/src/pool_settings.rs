@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_longest_throttle_shortens_the_default() {
+    fn a_short_throttle_delay_max_shortens_the_default_delay() {
         let section = PoolConfig {
             throttle_delay_max: Duration::from_secs(5),
             ..PoolConfig::default()

@@ -33,9 +33,9 @@ pub struct Change {
     pub section: String,
     /// The key.
     pub key: String,
-    /// The old value, for display; `None` if the key (a language) is new.
+    /// The old value, for display; `None` if the key (of a language, or a new section) is new.
     pub old: Option<String>,
-    /// The new value, or the overridden one; `None` if the key (a language) was removed.
+    /// The new value, or the overridden one; `None` if the key (of a language, or a removed section) was removed.
     pub new: Option<String>,
     /// When it takes effect.
     pub effect: Effect,

@@ -3,7 +3,8 @@
 //! SUMMARY   [`section!`] turns a list of keys into the struct of their values and the rows of [`super::keys`]. The
 //!           rows drive parsing, nearest names, range errors, `check-config`, reload, changes over HTTP and the
 //!           socket, `config/default.toml` and the tables of `docs/configuration.md`.
-//! PROMISES  A key's name, sentence, type, default, bounds, unit, and who may set it when are declared in one place.
+//! PROMISES  A key's name, sentence, type, default, bounds and unit, and who may set it and when, are declared in one
+//!           place.
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -165,7 +166,7 @@ impl Key {
         self.unit.unwrap_or_else(|| self.kind.unit())
     }
 
-    /// Returns default and unit for the page; the description repeats a count's unit.
+    /// Returns default and unit for the page; a word as the default of a count stands without the unit.
     pub(super) fn default_shown(&self) -> String {
         let default = self.otherwise.or(self.default).unwrap_or_default();
         let is_number = default.parse::<f64>().is_ok();
@@ -184,7 +185,7 @@ impl Key {
         };
         let raw = toml_file::value(text).expect("section: a default is TOML");
         self.kind.read(&raw).unwrap_or_else(|fault| {
-            panic!("section: the default of {} is none: {fault}", self.name)
+            panic!("section: the default of {} is invalid: {fault}", self.name)
         })
     }
 }

@@ -1,7 +1,7 @@
 //! `[services.NAME]`: a socket whose connections are each lent one process.
 //!
 //! SUMMARY   [`ServiceConfig`] is one section, [`ServiceAddress`] where it listens.
-//! SOURCE    Postfix master.cf: a line a service.
+//! SOURCE    Postfix master.cf, which has one line for each service.
 
 use std::collections::BTreeMap;
 use std::fmt;

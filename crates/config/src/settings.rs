@@ -84,7 +84,7 @@ impl Setting {
     /// Returns the line `key = value` for a TOML file, without passwords.
     pub fn toml(&self) -> String {
         let value = match (self.kind, self.json()) {
-            // The only choice with a TOML type.
+            // The only words of choices that are TOML booleans.
             (Kind::Choice(..), Value::String(word)) if word == "true" || word == "false" => word,
             (_, Value::String(text)) => quoted(&text),
             (_, value) => value.to_string(),

@@ -18,7 +18,7 @@ static PLACE: LazyLock<Regex> = LazyLock::new(|| {
           | :  (?: \{ (?<braced_normal> [^}]* ) \} | (?<normal> (?: [^{}] [^}]* )? ) ) \}
         )?
         | (?<word> \{stress\} )";
-    Regex::new(place).expect("stressed: the pattern is one")
+    Regex::new(place).expect("stressed: the pattern is valid")
 });
 
 /// Returns the text for one state. Text that only resembles a placeholder is kept.

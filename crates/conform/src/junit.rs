@@ -58,7 +58,7 @@ fn case(case: &CaseReport) -> String {
     format!("<testcase classname=\"{ability}\" name=\"{id}\" {time}>{inside}</testcase>\n")
 }
 
-/// Returns the total time of cases run in sequence. Several run concurrently, so all together take less.
+/// Returns the sum of the times of cases. Several run at a time, so together they took less.
 fn time<'a>(cases: impl IntoIterator<Item = &'a CaseReport>) -> Duration {
     cases.into_iter().map(|case| case.took).sum()
 }
@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_is_escaped_and_what_xml_cannot_hold_is_replaced() {
+    fn a_string_is_escaped_and_what_xml_cannot_hold_is_replaced() {
         assert_eq!(
             escaped("a<b> & \"c\"\n\u{0}\u{1b}\u{ffff}é"),
             "a&lt;b&gt; &amp; &quot;c&quot;&#10;???é"
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn each_case_has_its_time_and_each_suite_and_all_of_them_their_sum() {
+    fn the_time_of_a_suite_and_of_the_report_is_the_sum_of_its_cases() {
         let mut report = Report::new(vec!["x".into()], "none", false);
         for (id, ability, took) in [("a", "map", 1500), ("b", "map", 20), ("c", "reduce", 3)] {
             report.cases.push(CaseReport {

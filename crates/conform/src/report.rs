@@ -167,7 +167,7 @@ impl Report {
         badge.trim_end_matches(", ").to_owned()
     }
 
-    /// Returns whether everything passed, and anything was tested.
+    /// Returns whether a case passed and none failed or was not run; unsupported abilities do not count.
     pub fn is_success(&self) -> bool {
         let Counts {
             passed,

@@ -96,7 +96,7 @@ impl<T: Target> Subject<T> {
         })
     }
 
-    /// Finds the language of its functions, if there are cases in it.
+    /// Finds the language of its functions: the first one with cases whose first function passes.
     pub async fn language(&self) -> Option<&'static str> {
         for language in suite::LANGUAGES {
             if let Some(case) = suite::first_function(language)

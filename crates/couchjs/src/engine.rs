@@ -18,10 +18,10 @@ use super::process::Process;
 use super::realm::{Realm, Shared};
 use super::text::excerpt;
 
-/// The garbage of an engine that has taken more than this part of the limit is collected before others run.
+/// An engine that has taken more than the limit divided by this is garbage-collected before others run.
 const TIDY_PART: usize = 8;
 
-/// Alternations of engines before they are measured again.
+/// [`Engine::measure_at_times`] measures in one of this many calls after the engine has run.
 const CHANGES_UNMEASURED: u8 = 16;
 
 /// Copies of a source that exist while it is compiled.
@@ -104,9 +104,9 @@ pub(super) struct Engine {
     spare: RefCell<Option<Realm>>,
     /// The memory taken, as last measured.
     taken: RefCell<Held>,
-    /// Whether it may have taken more since.
+    /// Whether it may have taken more since then.
     is_unmeasured: Cell<bool>,
-    /// How often the other engine has run since then.
+    /// Calls of [`Self::measure_at_times`] after it has run, modulo [`CHANGES_UNMEASURED`].
     changes: Cell<u8>,
     runtime: Runtime,
     seat: Rc<Seat>,
@@ -147,8 +147,8 @@ impl Engine {
         self.is_unmeasured.set(true);
     }
 
-    /// Like [`Self::measure`], at the first call after it has run and then now and then: so a parent that alternates
-    /// between views and design documents, or tenants, with every line stays fast.
+    /// Like [`Self::measure`], but only at the first and then at one of [`CHANGES_UNMEASURED`] calls after it has run,
+    /// so that a parent that alternates between views and design documents, or tenants, with every line stays fast.
     pub(super) fn measure_at_times(&self) {
         if !self.is_unmeasured.get() {
             return;

@@ -25,7 +25,7 @@ const ENGINE_OUT_OF_MEMORY: [&str; 3] = ["out of memory", "out of memory in rege
 /// The name of an out-of-memory error whose reason names the function.
 pub(super) const OUT_OF_MEMORY: &str = "out_of_memory";
 
-/// CouchDB's name and reason for it: the engine's exception.
+/// CouchDB's name and reason for exhausted memory: the engine's exception.
 pub(super) const COUCHDB_OUT_OF_MEMORY: [&str; 2] = ["InternalError", ENGINE_OUT_OF_MEMORY[0]];
 
 /// Maximum length of an error's text, in bytes; longer ones are cut.
@@ -95,7 +95,7 @@ impl Failure {
              with what else is there; send less at once, or raise [sandbox] javascript_memory_max in the \
              configuration"
         );
-        // A new process can hold a line of half its memory.
+        // The server ends if a new process could hold the line, which takes at most half its memory.
         let [name, couchdb_reason] = COUCHDB_OUT_OF_MEMORY;
         let mut failure = Failure::error(OUT_OF_MEMORY, &reason)
             .with_couchdb_reason(&quote(couchdb_reason))

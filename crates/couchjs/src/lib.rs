@@ -99,7 +99,7 @@ impl Default for Options {
     }
 }
 
-/// Serves the protocol until the input ends or an answer is fatal; the exit status of the process.
+/// Serves the protocol until the input ends or an answer is fatal; returns the exit status of the process.
 ///
 /// Without a `tenancy` there is one nameless isolate. Calls `ready` on the engine's thread before reading the first
 /// line. From then on it starts no thread and opens nothing.
@@ -144,7 +144,7 @@ fn on_own_stack<T: Send>(work: impl FnOnce() -> T + Send) -> io::Result<T> {
     beside(work, || ())
 }
 
-/// [`on_own_stack`], running `meanwhile` until it ends.
+/// As [`on_own_stack`]; runs `meanwhile` on this thread before it waits for `work`.
 fn beside<T: Send>(work: impl FnOnce() -> T + Send, meanwhile: impl FnOnce()) -> io::Result<T> {
     let thread = thread::Builder::new().stack_size(THREAD_STACK_BYTES);
     thread::scope(|scope| {

@@ -62,7 +62,7 @@ impl Registry {
         registry
     }
 
-    /// Registers a function's `[KEY, [TYPE, ..]]`.
+    /// Registers a function's `[KEY, [TYPE, ..]]`; ignores JSON of any other form.
     ///
     /// # Errors
     /// The memory is exhausted: returns the limit in bytes.

@@ -74,7 +74,7 @@ impl Alarm {
 
 struct Pipe {
     output: Box<dyn Write + Send>,
-    /// The first error. Lines are also added from inside user code.
+    /// The first error, for [`Output::flush`]: lines are also added from inside user code, which cannot return it.
     broken: Option<io::Error>,
 }
 
@@ -101,7 +101,7 @@ impl Shared {
         lock(&self.held)
     }
 
-    /// Writes the pending lines; the next [`Output::flush`] returns an error.
+    /// Writes the pending lines; an error is kept for the next [`Output::flush`].
     fn write(&self) -> MutexGuard<'_, Pipe> {
         let mut pipe = lock(&self.pipe);
         let mut held = self.held();

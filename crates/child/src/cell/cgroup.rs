@@ -1,7 +1,7 @@
 //! A control group for each cell: limits memory, processes and processor time of all its processes together.
 //!
-//! SUMMARY   [`Cgroup::make`] makes it next to or below the launcher's own and writes the limits. The cell's first
-//!           process enters it itself.
+//! SUMMARY   [`Cgroup::make`] makes the cell's groups, next to the launcher's own (version 2) or below it (version 1),
+//!           and writes the limits. The cell's first process is started inside or enters them itself.
 //! PROMISES  Limits not in force are reported. The groups are removed with the cell; the next launcher removes
 //!           those of killed launchers, as does the service at its end and start. Services in several pid namespaces
 //!           may share a hierarchy: none touches another's groups.
@@ -32,14 +32,14 @@ pub(super) const ROOT: &str = "/sys/fs/cgroup";
 /// The leaf that a service makes for itself, named as systemd's manual suggests for `DelegateSubgroup=`.
 const LEAF: &str = "service";
 
-/// Prefix of each group's name; followed by the inode of the launcher's pid namespace and its number.
+/// Prefix of each group's name; followed by the inode of the launcher's pid namespace and the launcher's pid.
 const PREFIX: &str = "settee-cell-";
 
 /// The period of the processor limit, in microseconds.
 const PERIOD_US: u64 = 100_000;
 
-/// A cell's weight when processors are contended: a tenth of the service's. Groups of version 1 may be siblings of
-/// all the machine's processes, which would cost a cell too much.
+/// A cell's weight when processors are contended: a tenth of the service's. Not set with version 1, where a cell may
+/// compete with all the machine's processes and would get too little.
 const WEIGHT_V2: u32 = 10;
 
 /// Controllers needed for the limits.
@@ -48,7 +48,7 @@ const CONTROLLERS: [&str; 3] = ["memory", "pids", "cpu"];
 /// Poll interval while a control group empties.
 const ROUND: Duration = Duration::from_millis(10);
 
-/// The process that reports to the launcher, which is in the group besides the command's own.
+/// Processes in the group besides the command's: the cell's first one, which reports to the launcher.
 const OWN_PROCESSES: u64 = 1;
 
 /// A limit.
@@ -109,7 +109,8 @@ pub(super) struct Cgroup {
     entrances: Vec<File>,
     /// Version 2: processes are started inside.
     pub(super) start_in: Option<File>,
-    /// Version 2: the entrance, if it cannot be started inside. Opened as the service, whose rights the write needs.
+    /// Version 2: the entrance for a process that cannot be started inside. Opened as the service, whose rights the
+    /// write needs.
     entrance_v2: Option<File>,
     pub(super) held: Vec<Layer>,
     pub(super) missing: BTreeMap<Layer, String>,
@@ -182,7 +183,7 @@ impl Cgroup {
         self.entrances.iter().try_for_each(enter)
     }
 
-    /// Returns which limits its processes reached.
+    /// Returns which limits the cell's processes reached.
     pub(super) fn met(&self, spec: &CellSpec) -> Vec<MetLimit> {
         let counts = |files: &[(&str, &str)]| {
             let counted = self.folders.iter().flat_map(|folder| {
@@ -206,7 +207,8 @@ impl Cgroup {
         met
     }
 
-    /// Lets the process enter itself if it cannot be started inside; otherwise abandons version 2.
+    /// After a failed start inside: lets the process enter itself if the system has no `clone3`; otherwise abandons
+    /// version 2, and its limits are missing.
     pub(super) fn give_up_start(&mut self, error: &io::Error) {
         self.start_in = None;
         let is_unknown = error.raw_os_error() == Some(Errno::NOSYS.raw_os_error());
@@ -291,7 +293,7 @@ fn remove_abandoned_below(root: &Path, own: &str, rounds: u32) {
     }
 }
 
-/// Returns the number of remaining groups with processes.
+/// Removes the groups of launchers that have ended; returns how many remain, because they contain processes.
 fn remove_abandoned_in(base: &Path) -> usize {
     let entries = fs::read_dir(base).into_iter().flatten().flatten();
     let own = own_prefix();

@@ -45,7 +45,7 @@ const NAMES: [&str; 4] = [
 /// Readable devices; the first is also writable.
 const DEVICES: [&str; 3] = ["/dev/null", "/dev/urandom", "/dev/random"];
 
-/// A device that can be mapped; its memory stays while any part is mapped.
+/// Not readable if mapped memory is counted: a shared mapping of it keeps all its memory while any part is mapped.
 const ZERO: &str = "/dev/zero";
 
 /// Folders with a subfolder for each of many users or programs.
@@ -166,7 +166,7 @@ impl Found<'_> {
         }
     }
 
-    /// Adds a file of the command with its folder, and those of its link targets.
+    /// Adds the folder of a file of the command, and that of its link target; only the file if one is hidden or shared.
     fn add_file(&mut self, file: &Path) {
         let (Ok(real), true) = (file.canonicalize(), file.is_file()) else {
             return;

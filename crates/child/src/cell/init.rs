@@ -1,9 +1,10 @@
 //! The first process of a cell: it enters every layer, starts the command, and leads the cell.
 //!
-//! SUMMARY   [`run`] never returns. It dies with the launcher, and so do all processes of the cell if they have their
-//!           own pid namespace. It reaps ended processes, answers the calls that the filter refuses, executes orders
-//!           to [suspend](super::rest), and notifies the launcher when the command ends, stops or continues.
-//! PROMISES  The command does not run before every layer is entered and requests to end no longer end the launcher.
+//! SUMMARY   [`run`] never returns. The process dies with the launcher, and so do all processes of the cell if they
+//!           have their own pid namespace. It reaps ended processes, answers the calls that the filter refuses,
+//!           executes orders to [suspend](super::rest), and notifies the launcher when the command ends, stops or
+//!           continues.
+//! PROMISES  The command does not run until every layer is entered and the launcher ignores requests to end.
 //!           With `strict`, a missing layer is fatal. The first refused call of each kind is reported.
 //! SOURCE    pid_namespaces(7), seccomp_unotify(2), credentials(7).
 
@@ -45,7 +46,7 @@ pub(super) enum Told {
     Rests,
     /// The cell is resumed.
     GoesOn,
-    /// The command's change, in the form of `wait`: never negative.
+    /// A change of the command's state, as a status of `wait`: never negative.
     Status(i32),
 }
 
@@ -72,7 +73,7 @@ impl Told {
     }
 }
 
-/// Poll interval of children that the system does not report, in nanoseconds.
+/// Poll interval for changes of children if there is no descriptor that reports them, in nanoseconds.
 const BLIND_INTERVAL_NS: i64 = 20_000_000;
 
 /// The namespaces that the first process was started in, or why it was started without them.
@@ -101,12 +102,12 @@ impl Prepared {
     }
 }
 
-/// Connects it to the launcher.
+/// Connects the first process to the launcher.
 pub(super) struct Connection {
     /// Becomes readable when the launcher is ready, again when it has received [`Told::AboutToExecute`], and
     /// closes when it is gone.
     pub go: PipeReader,
-    /// Receives [`Told::AboutToExecute`], then the status of the command, in the form of `wait`, at each change.
+    /// Receives [`Told::AboutToExecute`], then every other [`Told`] as it happens.
     pub status: PipeWriter,
 }
 
@@ -151,7 +152,7 @@ struct Init<'a> {
 fn drop_bounding_set() {
     for number in 0..=63 {
         let capability = CapabilitySet::from_bits_retain(1 << number);
-        // Without permission it cannot grant any.
+        // There is no such capability, or this process may not: then only no_new_privs keeps programs from gaining one.
         if thread::remove_capability_from_bounding_set(capability).is_err() {
             break;
         }
@@ -168,7 +169,7 @@ impl Init<'_> {
             return Err(format!("cannot enter its control group: {error}"));
         }
         let mut go = [0];
-        // Ends with the launcher.
+        // Fails if the launcher ends.
         self.connection
             .go
             .read_exact(&mut go)
@@ -177,7 +178,7 @@ impl Init<'_> {
             |what: &'static str| move |error: rustix::io::Errno| format!("{what}: {error}");
         drop_bounding_set();
         self.take_user().map_err(failed("cannot change its user"))?;
-        // Changing the user resets this, so only now.
+        // Only now: changing the user resets the parent-death signal.
         die_with_parent().map_err(|error| format!("cannot die with its launcher: {error}"))?;
         if self.is_launcher_gone() {
             return Err("its launcher is gone".into());
@@ -217,7 +218,7 @@ impl Init<'_> {
             );
             if user.may_change() {
                 let left = thread::set_thread_groups(&[]);
-                // Some containers forbid it for all users; then the numbers are also missing.
+                // Some containers forbid this; it matters only if the layer is otherwise held.
                 user.held().map_or(Ok(()), |()| left)?;
             }
             thread::set_thread_res_gid(gid, gid, gid)?;
@@ -315,7 +316,7 @@ impl Init<'_> {
         };
         self.note(Layer::Files, files);
         self.note(Layer::Signals, signals);
-        // The filter decides about it as well.
+        // Whether this layer is held also depends on the filter.
         if let Err(why) = ports {
             self.note(Layer::Network, Err(why));
         }
@@ -338,7 +339,7 @@ impl Init<'_> {
         }
     }
 
-    /// Reports missing layers, and ends if every layer is required.
+    /// Reports missing layers; with `strict` they are an error.
     fn settle(&self) -> Result<(), String> {
         if self.layers.missing.is_empty() || self.launch.only_report {
             return Ok(());
@@ -391,7 +392,7 @@ impl Init<'_> {
     /// Starts the command and waits for its end.
     fn lead(mut self) -> ! {
         if self.namespaces.pid.is_err() {
-            // The system does it for the first process of a namespace.
+            // The first process of a pid namespace ignores them anyway.
             os::ignore_requests_to_end();
         }
         let command = match self.start_command() {
@@ -411,8 +412,8 @@ impl Init<'_> {
         }
     }
 
-    /// Starts the command: in a process that can already be asked to end, and once the launcher ignores such requests,
-    /// so that none is lost. If the command cannot be executed, it ends with a special status and is reported.
+    /// Starts the command in a process that requests to end already reach, once the launcher ignores them, so that
+    /// none is lost. If it cannot be executed, this is reported, and the process exits with [`NOT_EXECUTED_STATUS`].
     fn start_command(&self) -> Result<Pid, String> {
         let program = &self.launch.program;
         let text = |word: &OsStr| {
@@ -471,7 +472,7 @@ impl Init<'_> {
         let mut polled: Vec<PollFd<'_>> = sources
             .map(|source| PollFd::from_borrowed_fd(source, PollFlags::IN))
             .collect();
-        // Without any source it polls.
+        // Without a descriptor for children, they are polled.
         let while_blind = Timespec {
             tv_sec: 0,
             tv_nsec: BLIND_INTERVAL_NS,
@@ -496,8 +497,8 @@ impl Init<'_> {
         }
     }
 
-    /// Refuses the call that the listener received, if any. It is reported first, so that it is in the report of the
-    /// current call.
+    /// Refuses the system call that the listener received, if any. It is reported first, so that it belongs to the
+    /// report of the current function call.
     fn refuse(&self, reported: &mut HashSet<&'static str>) {
         let Some(listener) = &self.listener else {
             return;

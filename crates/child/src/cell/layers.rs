@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use strum::{Display, EnumIter, EnumString, VariantArray};
 
-/// A restriction of a child.
+/// A restriction of a child. Each variant states what the child is denied.
 #[derive(
     Clone,
     Copy,

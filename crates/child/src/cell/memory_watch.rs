@@ -47,7 +47,7 @@ pub(super) fn is_possible() -> bool {
     NEEDED.iter().all(|file| fs::read(file).is_ok())
 }
 
-/// Returns whether to watch a cell: if possible, and without a better limit.
+/// Returns whether to watch a cell's memory: if it is limited, but not by a control group, and watching is possible.
 pub(super) fn is_wanted(spec: &CellSpec, cgroup: &Cgroup, is_possible: bool) -> bool {
     is_possible && spec.memory_max > 0 && !cgroup.held.contains(&Layer::Memory)
 }
@@ -66,8 +66,8 @@ impl MemoryWatch {
             .map(|next| next.saturating_duration_since(Instant::now()))
     }
 
-    /// The cell is suspended or resumed: samples, and returns whether it exceeds its limit. There may be no sample in
-    /// between.
+    /// The cell is suspended or resumed: samples, and returns whether it exceeds its limit. No sample is due until it
+    /// is resumed.
     pub(super) fn rests(&mut self, is_at_rest: bool) -> bool {
         self.next = (!is_at_rest).then(|| Instant::now() + INTERVAL);
         self.is_exceeded()

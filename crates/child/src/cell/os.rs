@@ -150,8 +150,8 @@ struct Execution<'a> {
 }
 
 /// Executes a program in a new process, with default signal handling, once `may_start` returns true there; the
-/// process dies with this one. Also returns why it cannot be executed: then the new process exits with
-/// `failed_status`.
+/// process dies with this one. Also returns why it cannot be executed. The new process exits with `failed_status` in
+/// this case, and if `may_start` returns false.
 ///
 /// # Errors
 /// The system refuses to create another process.
@@ -196,7 +196,7 @@ struct Align(#[allow(dead_code, reason = "room")] [u8; 16]);
 extern "C" fn become_program(argument: *mut c_void) -> c_int {
     // SAFETY: it is the `Execution` of `execute`, which no other code uses while this runs.
     let execution = unsafe { &mut *argument.cast::<Execution<'_>>() };
-    // Without a leader the cell must not outlive its parent. This cannot fail.
+    // The command must not outlive the cell's first process. This cannot fail.
     let _ = die_with_parent();
     default_signals();
     if (execution.may_start)() {

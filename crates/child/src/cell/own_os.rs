@@ -1,4 +1,4 @@
-//! System calls for the built-in server's cell, including its end in it, each behind a safe function.
+//! System calls for the built-in server's cell, each behind a safe function, and the handler of refused calls.
 //!
 //! SOURCE    close_range(2), unshare(2), sigaction(2), seccomp(2) (SECCOMP_RET_TRAP), mallopt(3),
 //!           localtime_r(3).
@@ -14,12 +14,12 @@ use rustix::thread::{UnshareFlags, unshare_unsafe};
 
 use super::own_calls;
 
-/// Blocks of at least this length, in bytes, return to the system when freed, even after others of their size.
+/// Blocks of at least this length, in bytes, return to the system when freed. Once set, glibc does not raise it.
 #[cfg(target_env = "gnu")]
 const MAPPED_BYTES_MIN: c_int = 1 << 20;
 
-/// Makes all threads share one heap: that takes less memory, and with several, glibc opens a file when it
-/// shrinks one.
+/// Makes all threads share one heap, which takes less memory, and returns large blocks to the system. With several
+/// heaps, glibc opens a file when it shrinks one, which the filter refuses. Nothing to do without glibc.
 pub(super) fn set_allocator() {
     #[cfg(target_env = "gnu")]
     // SAFETY: mallopt may be called at any time; both values are in the ranges that it knows.

@@ -61,7 +61,8 @@ pub fn prepare() {
     }
 }
 
-/// Returns a copy of the namespace, inherited by programs started by this one, or why there is none.
+/// Returns a copy of the namespace, inherited by programs started by this one, or why there is none; `None` if none is
+/// needed.
 pub(crate) fn handed() -> Option<Result<OwnedFd, String>> {
     let copy = |space: &OwnedFd| rustix::io::dup(space).map_err(|error| error.to_string());
     PREPARED

@@ -151,7 +151,7 @@ pub(super) fn filter(spec: &CellSpec, guarded: Guarded) -> Result<BpfProgram, Ba
         in_part.push((Sysno::mmap, of_counted_memory()?));
     }
     if guarded.ports {
-        // It would connect without `connect`, bypassing Landlock.
+        // MSG_FASTOPEN would connect without `connect`, bypassing Landlock.
         let slow = Is::MaskedEq(libc::MSG_FASTOPEN as u64);
         for (call, flags) in calls![sendto sendmsg sendmmsg].iter().zip([3, 2, 3]) {
             in_part.push((*call, vec![rule([(flags, slow.clone(), 0)])?]));
@@ -304,7 +304,7 @@ pub(super) fn with_listener(filter: &BpfProgram) -> BpfProgram {
     asking
 }
 
-/// Returns the name of a refused call.
+/// Returns the name of a refused call; `x32` or `other` for one without a known name.
 pub(super) fn name(number: i64) -> &'static str {
     match Sysno::new(number as usize) {
         Some(call) => call.name(),

@@ -13,12 +13,12 @@ use crate::CommandSpec;
 pub struct CellTerms {
     /// The cell's access rights.
     pub spec: CellSpec,
-    /// The environment of a command.
+    /// Variables of a launched command, before its own.
     pub environment: Vec<(String, String)>,
 }
 
 impl CellTerms {
-    /// Returns a configured command in its cell, which `launcher` makes.
+    /// Returns a configured command in its cell, which `launcher` makes; with `off`, the command unchanged.
     pub fn launched(&self, launcher: &Path, command: CommandSpec) -> CommandSpec {
         if self.spec.mode == SandboxMode::Off {
             return command;

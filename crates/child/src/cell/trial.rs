@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[actix_rt::test]
-    async fn the_report_is_asked_of_the_launcher_for_the_program_as_it_is_found() {
+    async fn the_launcher_is_asked_for_a_report_with_the_path_of_the_program() {
         let script = r#"[ "$1 $2 $4" = "cell --report --" ] || exit 3
             case $3 in '{"mode":"standard",'*) ;; *) exit 4;; esac
             case $5 in /*/sh) ;; *) exit 5;; esac
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[actix_rt::test]
-    async fn the_built_in_server_is_asked_by_its_mode() {
+    async fn the_built_in_server_is_asked_for_a_report_with_its_mode() {
         let script =
             r#"[ "$*" = "cell --report-own standard" ] && echo '{"held":[],"missing":{}}'"#;
         let (_folder, program) = stand_in(script);

@@ -9,7 +9,7 @@ use crate::cells::overlap;
 use crate::keys::{POOLS, QUERY};
 
 impl Rules<'_> {
-    /// Records contradictory settings of cells. `service_user` is the user of the service, if this is for one.
+    /// Records problems in the settings of cells. `service_user` is the user of the service, if this is for one.
     pub(super) fn cells(&mut self, service_user: Option<u32>) {
         let config = self.config;
         let all = &config.query_server_config;
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn query_servers_cannot_read_the_service_s_own_files() {
+    fn read_paths_may_not_include_the_service_s_own_files() {
         for (path, how) in [
             (
                 "/etc/settee",

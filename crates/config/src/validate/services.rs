@@ -5,7 +5,7 @@ use crate::keys::SERVICES;
 use crate::{ServiceAddress, ServiceConfig};
 
 impl Rules<'_> {
-    /// Reports contradictions in a service's section.
+    /// Reports problems in a service's section.
     pub(super) fn service(&mut self, name: &str, service: &ServiceConfig) {
         let mut section = self.section(format!("{SERVICES}.{name}"));
         section.pool_of_service(service);
@@ -24,7 +24,7 @@ impl Rules<'_> {
 }
 
 impl Section<'_> {
-    /// Checks the pools that serve it.
+    /// Checks the pool that serves it.
     fn pool_of_service(&mut self, service: &ServiceConfig) {
         let languages = self.config.language_names();
         match (&service.pool, &service.language) {

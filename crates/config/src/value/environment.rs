@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn variables_are_a_list_or_a_text_with_commas() {
+    fn variables_are_a_list_or_a_string_with_commas() {
         let list = ["A=1,2", "B="].map(str::to_owned).to_vec();
         assert_eq!(read(&Raw::Texts(list)), Ok(json!(["A=1,2", "B="])));
         let text = Raw::Text("A=x y, HTTP_PROXY".into());

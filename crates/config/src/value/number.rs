@@ -58,7 +58,7 @@ fn with_unit(text: &str, scale: i128, units: &[(&str, i128)]) -> Option<i128> {
     Some(number.saturating_mul(factor))
 }
 
-/// Integers are allowed: CouchDB silently replaces `3` with 2.0. Values above the maximum count as the maximum.
+/// Returns a ratio from 0 to `max`. Integers are allowed: CouchDB silently replaces `3` with 2.0.
 pub(super) fn ratio(raw: &Raw, max: f64) -> Result<f64, String> {
     let number = match raw {
         Raw::Float(number) => Some(*number),
