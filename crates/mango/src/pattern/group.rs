@@ -102,7 +102,7 @@ impl Translator<'_> {
         self.keeping(&format!("(?({group})"))
     }
 
-    /// `(?i)`, `(?i-s:...)`. White space and comments are skipped here: the engine never gets `x`.
+    /// `(?i)`, `(?i-s:...)`. The translator skips white space and comments: the engine never gets `x`.
     fn flags(&mut self, first: char) -> Result<(), String> {
         let mut kept = String::new();
         let mut on = true;
