@@ -1,9 +1,9 @@
 //! The main loop: reads a line, carries it out, writes a line.
 //!
-//! PROMISES  A `reset` takes no time if the server had a moment without input since the last one: it only puts the
-//!           views aside; while there is no input the server frees them and prepares engines. After `forget` the
-//!           server is as after its start, or answers an error. If an isolate runs out of memory, the server reports
-//!           it and ends.
+//! PROMISES  A `reset` that leaves `console` as it was frees nothing if the server had a moment without input since the
+//!           last one: it puts the views aside, and while there is no input the server frees them and prepares engines.
+//!           After `forget` the server is as after its start, or answers an error. If an isolate runs out of memory,
+//!           the server reports it and ends.
 
 use std::borrow::Cow;
 use std::io;
@@ -29,7 +29,7 @@ use serde_json::json;
 /// The exit status after a fatal answer (SpiderMonkey's `quit(-1)`).
 pub(super) const FATAL_STATUS: u8 = 255;
 
-/// Minimum length of a line, in bytes, that needs room for this many copies.
+/// From this length up to [`LONG_BYTES`], in bytes, a line needs room for [`LINE_COPIES`] uncounted copies.
 const COPIED_BYTES_MIN: usize = 16 << 10;
 const LINE_COPIES: usize = 6;
 

@@ -23,7 +23,7 @@ pub(super) fn with_tree<R>(source: &str, look: impl FnOnce(&Program<'_>) -> R) -
     with_tree_of(SourceType::script(), source, look)
 }
 
-/// Returns whether a source parses as TypeScript, as JavaScript also does.
+/// Returns whether a source parses as TypeScript, as most JavaScript also does.
 pub(super) fn is_typescript(source: &str) -> bool {
     with_tree_of(SourceType::ts(), source, |_| ()).is_some()
 }

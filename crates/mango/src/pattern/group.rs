@@ -82,7 +82,7 @@ impl Translator<'_> {
         let name = self.take_until(end).unwrap_or_default();
         let is_part = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
         if name.is_empty() || name.starts_with(|first: char| first.is_ascii_digit()) {
-            return Err("a group's name has to begin with a letter".into());
+            return Err("a group's name has to begin with a letter or an underscore".into());
         }
         if name.len() > 32 || !name.bytes().all(is_part) {
             return Err("a group's name has up to 32 letters, digits and underscores".into());

@@ -130,7 +130,7 @@ pub enum Warning {
     SpawnRefused { pool: PoolId, why: SpawnRefused },
 }
 
-/// The reason why a request waits.
+/// What a request waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     /// A free process, or a slot to open one.
@@ -147,11 +147,11 @@ pub enum Phase {
 pub enum StopReason {
     /// It was idle for too long.
     Idle,
-    /// It was started before the last reload.
+    /// It was started before the last reload, or before a change of settings that replaces processes.
     Stale,
-    /// Its slot was needed for another database.
+    /// Its slot was needed for another tenant, or its place for another pool.
     Reaped,
-    /// The limit was lowered.
+    /// The pool's limit, or the ceiling over all pools, was lowered.
     OverLimit,
     /// Its client reported it as failed.
     Failed,

@@ -147,7 +147,7 @@ pub struct PoolSettings {
     /// processes.
     pub isolates_max: u32,
     /// Whether a request without a design document may get a process taught for another tenant, if no other is idle;
-    /// as in the reference. Never if a process serves only one tenant.
+    /// as in the reference. Never if a process serves only one tenant. A change replaces the processes.
     pub lends_taught: bool,
     /// The fate of a crashed client's process.
     pub on_client_crash: OnClientCrash,
