@@ -102,7 +102,7 @@ pub(super) fn openings_are_owned(_: PoolId, pool: &Pool, ledger: &Ledger) -> Jud
             let row = ledger.request(request);
             let tenant = row.map(|row| pool.settings.wanted(row).tenant());
             require(tenant == Some(opening.tenant.as_ref()), || {
-                format!("opening {number} has not the tag of {request:?}: {row:?}")
+                format!("opening {number} lacks the tag of {request:?}: {row:?}")
             })?;
         }
     }
