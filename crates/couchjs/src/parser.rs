@@ -2,8 +2,7 @@
 //!
 //! SUMMARY   [`Parser::parse`] compiles a text as a script and discards the result.
 //! CALLED    To check sources, and to find unnamed functions in them.
-//! LIMITS    No verdict on a text that needs more memory than [`MEMORY_BYTES`], or than the part allowed besides
-//!           functions.
+//! LIMITS    No verdict on a text that needs more memory than the parser may take.
 
 use std::ffi::CString;
 
@@ -17,7 +16,8 @@ use super::bytecode::Script;
 /// Maximum memory of parsing, in bytes: as much as the query server's.
 const MEMORY_BYTES: usize = DEFAULT_MEMORY_BYTES;
 
-/// Besides functions, parsing may take this fraction of their memory, but at least a minimum.
+/// [`Parser::beside`] may take one part in this many of the functions' memory limit, but at least
+/// [`BESIDE_BYTES_MIN`].
 const BESIDE_PART: usize = 8;
 const BESIDE_BYTES_MIN: usize = 2 << 20;
 
@@ -77,7 +77,7 @@ impl Parser {
     }
 }
 
-/// Takes the pending exception, if it is a syntax error.
+/// Takes the pending exception; `None` if it is not a syntax error with a position.
 fn mistake(ctx: &Ctx<'_>) -> Option<SyntaxError> {
     let error = ctx.catch();
     let text = error.get::<Coerced<String>>().ok()?.0;

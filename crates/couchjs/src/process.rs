@@ -73,7 +73,7 @@ impl Process {
         })
     }
 
-    /// Prepares an engine for the next isolate; returns whether one was missing.
+    /// Prepares an engine for the next isolate, if one is missing and there is memory; returns whether it did.
     pub(super) fn prepare(&self) -> bool {
         let is_missing = self.prepared.borrow().len() < PREPARED_MAX;
         // Without memory nothing is prepared; the next isolate reports the lack.

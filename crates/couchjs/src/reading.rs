@@ -52,7 +52,7 @@ const WRITING_WORDS: [&str; 29] = [
     "unshift",
 ];
 
-/// Methods that call their first argument with a `this` from a further argument.
+/// Methods that call an argument with a `this` from a later argument.
 const LENDING_THIS: [&str; 11] = [
     "every",
     "filter",
@@ -115,7 +115,7 @@ impl Reader {
         self.check(!is_computed);
     }
 
-    /// Walks one level deeper, unless the function is already known to write.
+    /// Walks one level deeper, unless the function is known to write; nesting beyond [`DEPTH_MAX`] counts as writing.
     fn descend(&mut self, walk: impl FnOnce(&mut Self)) {
         self.check(self.depth < DEPTH_MAX);
         if self.is_harmless {

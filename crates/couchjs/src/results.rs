@@ -66,7 +66,7 @@ impl<'s> Results<'s> {
     }
 
     /// Adds a function's rows: a list of `columns` values for each row, or an object with the `parts` of many rows,
-    /// which are texts and such lists. `written` writes rows that [`write_rows`] cannot.
+    /// which are strings of JSON text and such lists. `written` writes rows that [`write_rows`] cannot.
     ///
     /// # Errors
     /// As [`Self::add`].
@@ -135,14 +135,14 @@ impl<'s> Results<'s> {
     /// Adds a function's result, in the form of [`Self::add_text`].
     ///
     /// # Errors
-    /// Re-raises an exception that ends the server.
+    /// The results are too long, or there is no memory. Re-raises an exception that ends the server.
     pub(super) fn add<'js>(&mut self, ctx: &Ctx<'js>, answer: &Value<'js>) -> rquickjs::Result<()> {
         self.separate()?;
         self.add_text(ctx, answer, 1)
     }
 
-    /// Adds JSON text without its first and last `brackets` bytes. A list stands for the exception raised by writing
-    /// it.
+    /// Adds JSON text without its first and last `brackets` bytes. An answer that is not a string is a list with the
+    /// exception that writing raised.
     fn add_text<'js>(
         &mut self,
         ctx: &Ctx<'js>,
@@ -176,7 +176,7 @@ impl<'s> Results<'s> {
         self.shared.options().memory_bytes / 2
     }
 
-    /// Counts the memory of the text.
+    /// Counts the memory of the text; an error if it is too long, or if there is no memory for it.
     fn check(&mut self) -> rquickjs::Result<()> {
         let bytes = self.text.len();
         if bytes <= self.bytes_max() && self.held.try_set(bytes) {
@@ -186,7 +186,7 @@ impl<'s> Results<'s> {
         }
     }
 
-    /// Returns the array, after all functions have run.
+    /// Returns the array, after all functions have run, or the failure of the first unwritable result.
     pub(super) fn finish(mut self) -> Result<(String, Held), Failure> {
         self.push("]").map_err(|_| Failure::out_of_memory())?;
         self.unwritable.map_or(Ok((self.text, self.held)), Err)

@@ -1,9 +1,9 @@
 //! The main loop: reads a line, carries it out, writes a line.
 //!
-//! PROMISES  `reset` only puts a value aside if the server had a moment without input since the last one: while there
-//!           is no input it prepares engines and frees old ones. After `forget` the server is as after its start, or
-//!           answers an error. An isolate that ran out of memory reports it, and ends once another one is selected;
-//!           without isolates the server ends.
+//! PROMISES  A `reset` that leaves `console` as it was frees nothing if the server had a moment without input since the
+//!           last one: it puts the views aside, and while there is no input the server frees them and prepares engines.
+//!           After `forget` the server is as after its start, or answers an error. If an isolate runs out of memory,
+//!           the server reports it and ends.
 
 use std::borrow::Cow;
 use std::io;
@@ -29,7 +29,7 @@ use serde_json::json;
 /// The exit status after a fatal answer (SpiderMonkey's `quit(-1)`).
 pub(super) const FATAL_STATUS: u8 = 255;
 
-/// Minimum length of a line, in bytes, that needs room for this many copies.
+/// From this length up to [`LONG_BYTES`], in bytes, a line needs room for [`LINE_COPIES`] uncounted copies.
 const COPIED_BYTES_MIN: usize = 16 << 10;
 const LINE_COPIES: usize = 6;
 
@@ -66,7 +66,8 @@ impl Server {
         }
     }
 
-    /// Answers lines until the input ends, an empty line arrives or an answer is fatal; returns the exit status.
+    /// Answers lines until the input ends, an empty line arrives, an answer is fatal or a list function reads a line
+    /// that is not a row; returns the exit status.
     /// Engines are not freed: the process ends next.
     pub(super) fn serve(mut self) -> io::Result<u8> {
         let status = self.answer_all();
@@ -180,7 +181,7 @@ impl Server {
         }
     }
 
-    /// Selects a tenant's isolate; `None` without isolates, or if the line is not the parent's own.
+    /// Selects a tenant's isolate; `None` without isolates, or if the line is malformed or lacks the parent's nonce.
     fn tenant(&mut self, command: &Command<'_>) -> Option<Answer> {
         let isolates = self.isolates.as_mut()?;
         let argument = |index| command.argument(index).and_then(unquote);
@@ -210,7 +211,7 @@ impl Server {
         Ok(isolate.views.as_mut().expect("server: made above"))
     }
 
-    /// A `reset` ends a call; its report has the functions' return values.
+    /// Reports useless return values of the call that a `reset` ends.
     fn tell_returned(&self) {
         if let Some(views) = &self.isolate.views {
             views.tell_returned();
@@ -237,7 +238,7 @@ impl Server {
         shared.text_reasons.set(text_reasons);
         let console = config[CONSOLE] == true;
         if shared.console.replace(console) != console {
-            // They were compiled with a console, or without.
+            // Design functions are compiled either with a console or without.
             isolate.ddocs.unload();
         }
         shared.report.want(config[REPORT] == true);
@@ -257,7 +258,7 @@ impl Server {
     /// Ends the selected isolate; without tenants, verifies that nothing remains. Unused prepared engines stay.
     ///
     /// # Errors
-    /// Something remains: the process must not serve another client.
+    /// Something remains, or an engine may have reached its limit: the process must not serve another client.
     fn forget(&mut self) -> Result<(), Failure> {
         self.old = None;
         let isolate = Isolate::new(&self.process);
@@ -416,7 +417,7 @@ mod tests {
         server
     }
 
-    /// Teaches functions of every kind and runs them, one to an error.
+    /// Teaches functions of several kinds and runs them; some calls fail.
     fn teach(server: &mut Server) {
         let ddoc = r#"{"shows":{"s":"function() { return 'x'; }"}}"#;
         for line in [
@@ -435,7 +436,6 @@ mod tests {
             r#"["rereduce",["function() { throw 'no'; }"],[1]]"#,
             r#"["ddoc","_design/d",["shows","none"],[null,{}]]"#,
         ] {
-            // Some fail.
             drop(server.answer(line));
         }
     }
@@ -471,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn engines_that_no_function_saw_are_kept() {
+    fn forget_keeps_engines_that_no_function_used() {
         on_own_stack(|| {
             let mut server = server();
             prepared_bytes(&mut server);
@@ -491,7 +491,7 @@ mod tests {
     }
 
     #[test]
-    fn a_realm_that_is_left_is_no_forgetting() {
+    fn forget_fails_while_a_realm_remains() {
         on_own_stack(|| {
             let mut server = server();
             teach(&mut server);

@@ -25,7 +25,7 @@ const SEPARATOR: &str = ";";
 /// All possible insertions into a source.
 pub(super) const INSERTED: [&str; 3] = [EXPRESSION, STATEMENT, SEPARATOR];
 
-/// Maximum number of nameless functions mended in a source, and of tries for each.
+/// Maximum number of insertions into a source after [`begun`], and of functions tried for each.
 const MENDS_MAX: usize = 100;
 
 /// The engine's message for a nameless function where a declaration is expected.
@@ -100,7 +100,7 @@ impl Mending {
         parser.parse(&self.text)
     }
 
-    /// Turns the first nameless function into an expression; returns whether there is one.
+    /// Turns the next nameless function that the engine rejects into an expression; returns whether it found one.
     fn make_expression(&mut self, parser: &Parser) -> bool {
         let text = &self.text;
         let places = text[self.from..].match_indices("function");

@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn sources_that_the_query_server_takes_have_no_mistake() {
+    fn sources_without_a_syntax_error_pass() {
         for source in [
             "function(doc) { emit(1); }",
             "(doc) => emit(1)",

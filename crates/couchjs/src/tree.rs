@@ -23,7 +23,7 @@ pub(super) fn with_tree<R>(source: &str, look: impl FnOnce(&Program<'_>) -> R) -
     with_tree_of(SourceType::script(), source, look)
 }
 
-/// Returns whether a source is TypeScript.
+/// Returns whether a source parses as TypeScript, as most JavaScript also does.
 pub(super) fn is_typescript(source: &str) -> bool {
     with_tree_of(SourceType::ts(), source, |_| ()).is_some()
 }
@@ -54,8 +54,8 @@ fn with_tree_of<R>(
     is_correct.then(|| look(&parsed.program))
 }
 
-/// The parameters of a source's only function. `None` if the source has more, or a function that does not answer
-/// synchronously.
+/// The parameters of a source's only function. `None` if the source has anything else, or if the function is async
+/// or a generator.
 pub(super) fn parameters<'t, 'a>(tree: &'t Program<'a>) -> Option<&'t FormalParameters<'a>> {
     let [Statement::ExpressionStatement(statement)] = tree.body.as_slice() else {
         return None;

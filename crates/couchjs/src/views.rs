@@ -21,15 +21,16 @@ use super::text::{excerpt, kind_of, unquote};
 /// A function of a view or a search. The handles are freed before the realm.
 pub(super) struct ViewFunction {
     call: Persistent<Function<'static>>,
-    /// Its runners.
+    /// The prelude's functions that call it.
     runners: Persistent<Object<'static>>,
-    /// The runner for documents.
+    /// The runners that return the rows it emits for a document, and those it indexes.
     map: Persistent<Function<'static>>,
     index: Persistent<Function<'static>>,
-    /// Writes the rows.
+    /// Writes the rows that `write_rows` cannot.
     written: Persistent<Function<'static>>,
     kind: ViewKind,
-    /// Whether it has emitted a row, and the first value that it returned; recorded only for reports.
+    /// Whether it has emitted a row, and the first promise that it returned, or else its first value; recorded only
+    /// for reports.
     emitted: Cell<bool>,
     returned: RefCell<Option<Returned>>,
     /// The beginning of its source, which names it in errors.
@@ -50,7 +51,7 @@ pub(super) enum Reduced<'a> {
         /// Counts their memory until they are reduced.
         _held: Held,
     },
-    /// Rows that the engine parses: invalid ones, or those too large to hold twice in memory.
+    /// Rows that the engine parses: invalid ones, or those too large to split in memory.
     Rows(&'a str),
     /// Results of earlier reductions.
     Results(&'a str),
@@ -252,7 +253,7 @@ impl Views {
                 let values = Rest(values.collect::<rquickjs::Result<Vec<_>>>()?);
                 let runner: Function<'_> = function.runners.clone().restore(ctx)?.get(runner)?;
                 let answer = runner.call((function.call.clone().restore(ctx)?, values))?;
-                // The result is a separate list.
+                // The answer is a list with the result.
                 results.add(ctx, &answer)
             })
         });

@@ -2,8 +2,8 @@
 //!
 //! SUMMARY   [`write_rows`] writes rows of plain values without the engine: its `JSON.stringify`, which makes a
 //!           string of every value, takes a third of a map function's time.
-//! PROMISES  Writes the same text as `JSON.stringify`, or leaves the rows to the engine: values with a `toJSON`, deep
-//!           nesting, long texts, and anything that raises an exception.
+//! PROMISES  Writes the same text as `JSON.stringify`, or leaves the rows to the engine: those with a `toJSON`, a
+//!           function, a symbol, a BigInt, deep nesting, a long text, or anything that raises an exception.
 //! LIMITS    If rows are left to the engine midway, getters and `toJSON` inside objects already written are called
 //!           again.
 
@@ -66,7 +66,7 @@ pub(super) fn packed<'js>(
         .transpose()
 }
 
-/// Whether a value is not an object.
+/// Whether a value is a primitive that can be written here.
 fn is_fixed(value: &Value<'_>) -> bool {
     matches!(
         value.type_of(),
@@ -164,8 +164,8 @@ impl Writer<'_> {
         Some(())
     }
 
-    /// From a millionth up to 10^21 both JavaScript and Rust write the shortest digits without an exponent, and the
-    /// same digits below [`TIES_FROM`].
+    /// From a millionth up to 10^21 both JavaScript and Rust write the shortest digits without an exponent: the same
+    /// digits for integers, and below [`TIES_FROM`] for fractions.
     fn number(&mut self, value: &Value<'_>) -> Written {
         let number = value.as_float()?;
         if !number.is_finite() {

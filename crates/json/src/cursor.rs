@@ -105,8 +105,8 @@ impl<const VALID: bool> Cursor<'_, VALID> {
         Some(!is_empty)
     }
 
-    /// Skips the separator between elements of an array, or members of an object, with this bracket. `false`: it
-    /// ended, and is skipped. `None`: something else follows.
+    /// Skips the comma after an element or a member, or the end of the array or object opened by this bracket. `true`:
+    /// the comma. `false`: the end. `None`: something else follows.
     pub fn goes_on(&mut self, bracket: u8) -> Option<bool> {
         let byte = self.peek()?;
         self.at += 1;
@@ -134,8 +134,8 @@ impl<const VALID: bool> Cursor<'_, VALID> {
         Some(start..self.at)
     }
 
-    /// Skips a value and passes each of its parts to `see`. `None`: the text is malformed, which is detected only
-    /// after the parts before.
+    /// Skips a value and passes each of its parts to `see`. `None`: the text is malformed; the parts before the mistake
+    /// were passed.
     pub fn walk(&mut self, mut see: impl FnMut(Token)) -> Option<()> {
         let mut open = OpenValues::default();
         let mut is_member = false;

@@ -56,7 +56,7 @@ pub struct JsonListBuilder {
 }
 
 impl JsonListBuilder {
-    /// Reserves this many bytes for elements, if known.
+    /// Reserves this many bytes for elements and separators.
     pub fn with_room(bytes: usize) -> Self {
         Self {
             array: String::with_capacity(bytes),
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn elements_stay_the_texts_that_they_were_and_are_found_by_their_places() {
+    fn elements_keep_their_text_and_are_found_by_index() {
         let texts = ["{}", "[[1 ],\n\"],[\"]", "1.0", "\"\u{e9},\"", "null"];
         let list = list(&format!(" [ {} ] ", texts.join(" ,\t")));
         assert_eq!(list.len(), texts.len());

@@ -13,7 +13,7 @@ mod sign {
     pub(super) const POSITIVE: u8 = 3;
 }
 
-/// 2^53: every larger double is an integer, with more digits than its shortest text.
+/// 2^53: every larger double is an integer, which may have more digits than its shortest text.
 const EXACT_INTEGERS: f64 = 9_007_199_254_740_992.0;
 
 /// Maximum length of a number without an exponent that parsing and writing never change, in bytes: 15 digits and a
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_float_is_the_exact_text_of_its_double() {
+    fn a_float_compares_as_its_double() {
         assert_eq!(key("0.1"), key("0.1000000000000000055"));
         assert_eq!(key("9007199254740993.0"), key("9007199254740992"));
         assert!(key("1e23") < key("100000000000000000000000"));

@@ -1,4 +1,4 @@
-//! Makes foreign texts safe to show.
+//! The characters of foreign text that are not safe to show.
 
 /// Returns whether a character of a foreign text must not reach a terminal or a page: it moves the cursor, ends the
 /// line (including U+2028 and U+2029), or changes the direction of the text around it.

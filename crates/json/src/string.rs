@@ -1,4 +1,4 @@
-//! Unescapes strings of JSON text.
+//! Unescapes strings of JSON text, and replaces unpaired surrogates in it.
 //!
 //! PROMISES  An unpaired surrogate becomes U+FFFD, as in CouchDB.
 

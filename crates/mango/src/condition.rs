@@ -225,10 +225,11 @@ fn some(quantity: Quantity, scope: &Scope, value: &str) -> Result<bool, MatchErr
     }
 }
 
-/// After this many elements that take too long, the result is that error.
+/// After this many values that take too long to match, the first one's error is the result.
 const UNDECIDED_MAX: usize = 3;
 
-/// Whether a selector matches some value. An error for one counts only if no other matches.
+/// Whether a selector matches some value. The first error is the result if none matches, or if there are
+/// [`UNDECIDED_MAX`] errors before one that does.
 fn any<'a>(scope: &Scope, values: impl Iterator<Item = &'a str>) -> Result<bool, MatchError> {
     let mut failure = None;
     let mut undecided = 0;

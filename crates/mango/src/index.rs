@@ -88,7 +88,8 @@ impl Index {
         })
     }
 
-    /// Returns a document's rows as JSON text: one, or none if a field is missing.
+    /// Returns a document's rows as JSON text: one, or none if a field is missing, if the index excludes the document
+    /// or if it is a text index.
     ///
     /// # Errors
     /// See [`MatchError`]. `document` is known to be a JSON object.
@@ -172,7 +173,7 @@ fn default_field(text: Option<&str>) -> Result<bool, IndexError> {
         "true" => Ok(true),
         "false" => Ok(false),
         _ => Err(IndexError::Shape(
-            "default_field is enabled or not: true or false".into(),
+            "default_field is true or false, or an object with such an `enabled`".into(),
         )),
     }
 }
@@ -296,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_filter_says_which_documents_are_there() {
+    fn a_filter_selects_the_indexed_documents() {
         for (member, fits) in [
             (r#""partial_filter_selector":{"a":{"$gt":1}}"#, true),
             (r#""selector":{"a":{"$gt":1}}"#, true),
@@ -318,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn design_documents_are_not_there() {
+    fn design_documents_are_not_indexed() {
         let index = Index::parse(r#"{"fields":{"a":"asc"}}"#).unwrap();
         for id in ["_design/x", "_design\\/x", "\\u005fdesign/"] {
             let document = format!(r#"{{"_id":"{id}","a":1}}"#);

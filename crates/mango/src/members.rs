@@ -75,7 +75,7 @@ pub(crate) fn is_integer(text: &str) -> bool {
 /// Blanks out members if a later one has the same name, at every depth: in CouchDB the last one applies. All others
 /// keep their positions in the text.
 pub fn last_members(text: &str) -> Cow<'_, str> {
-    /// An open object: where its members start, and which has a name.
+    /// An open object: where its members start, and the index of the last one of each name.
     #[derive(Default)]
     struct Object<'a> {
         starts: Vec<usize>,

@@ -23,7 +23,7 @@ use json::string::unescape;
 /// Maximum nesting of operators and fields in a selector. (Values to compare with may be nested to any depth.)
 pub const SELECTOR_DEPTH_MAX: usize = 100;
 
-/// Maximum number of bytes of all field names in a selector's conditions.
+/// Maximum number of bytes of a selector's field names, each joined to the names of its enclosing fields.
 pub const SELECTOR_NAMES_BYTES_MAX: usize = 8 << 20;
 
 /// A part of a selector.

@@ -43,7 +43,7 @@ pub(crate) fn exact_key(text: &str) -> Vec<u8> {
     })
 }
 
-/// Writes bytes in an order-preserving way; those that could be mistaken for an end are escaped.
+/// Writes bytes in an order-preserving way; those that could be mistaken for an end or an escape are escaped.
 fn write_string(text: &str, key: &mut Vec<u8>) {
     for byte in text.bytes() {
         match byte {

@@ -72,14 +72,14 @@ impl Snapshot {
 pub enum Verdict {
     /// A process is available for it, or may be created.
     Listen,
-    /// The limit is reached and no process is spare: connections wait in the system's queue.
+    /// The limit is reached, or what is left is reserved: connections wait in the system's queue.
     AtLimit,
     /// No process is available, and the throttle prevents creations.
     Throttled,
 }
 
-/// Decides whether a service accepts another connection. It does if a process is available, or can be created, beyond
-/// those for the connections accepted earlier. A process being created counts for one of those.
+/// Decides whether a service accepts another connection. It does if a process that is not reserved is available, or
+/// can be created, beyond those for earlier claims. A process being created serves one of these.
 pub fn verdict(now: &Snapshot) -> Verdict {
     let places = now.avail.saturating_add(now.room());
     let places = now.unreserved.map_or(places, |most| places.min(most));

@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn an_idle_time_that_is_shorter_counts_with_others_too() {
+    fn a_shorter_idle_time_also_counts_while_others_wait() {
         let loan = QuietLoan {
             idle_max: Duration::ZERO,
             ..quiet(0, 10)

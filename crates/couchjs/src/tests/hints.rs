@@ -55,7 +55,7 @@ fn an_author_learns_the_place_of_a_mistake_and_the_way_out() {
 }
 
 #[test]
-fn couchdb_is_told_the_words_alone() {
+fn couchdb_gets_no_hint() {
     for (source, _, hint) in MISTAKES {
         let told = lines(source, json!({}));
         assert!(

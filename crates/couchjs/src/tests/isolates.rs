@@ -143,7 +143,7 @@ fn nothing_of_a_tenant_is_visible_to_another() {
 }
 
 #[test]
-fn a_tenant_finds_its_design_documents_and_what_they_did_again() {
+fn a_tenant_finds_its_design_documents_with_their_state() {
     let count = "this.n = (this.n || 0) + 1; return '' + this.n + typeof console;";
     let used = |name: &str, console: bool| {
         vec![
@@ -178,7 +178,7 @@ fn a_tenant_finds_its_design_documents_and_what_they_did_again() {
         .iter()
         .filter(|it| it[0] == "resp")
         .map(|it| it[1]["body"].clone());
-    // Another console recompiles functions; they get the document as it was taught.
+    // A changed `console` setting recompiles the functions, without their state.
     let expected = ["1undefined", "1object", "2undefined", "2object", "1object"];
     assert_eq!(bodies.collect::<Vec<_>>(), expected);
     assert!(played.answers.iter().all(|it| *it != json!(null)));
@@ -206,7 +206,7 @@ fn views_end_when_their_isolate_is_left() {
 }
 
 #[test]
-fn the_least_recently_selected_isolates_end_beyond_the_most() {
+fn beyond_the_maximum_the_least_recently_selected_isolate_ends() {
     let answers = |isolates_max, names: &[&str]| {
         let commands: Vec<Value> = names.iter().map(|name| tenant(name)).collect();
         play(isolates_max, &commands).answers
@@ -317,7 +317,7 @@ fn a_tenant_forgets_its_own_isolate_alone() {
 }
 
 #[test]
-fn a_design_document_that_is_taught_again_keeps_what_it_did_for_a_tenant_alone() {
+fn a_design_document_that_is_taught_again_keeps_its_state_only_with_a_tenant() {
     let count = json!({"shows": {"s": "function() { globalThis.n = (globalThis.n || 0) + 1; return '' + n; }"}});
     let taught = json!(["ddoc", "new", "_design/c", count]);
     let twice = vec![taught.clone(), show("_design/c"), taught, show("_design/c")];
@@ -332,7 +332,7 @@ fn a_design_document_that_is_taught_again_keeps_what_it_did_for_a_tenant_alone()
 }
 
 #[test]
-fn what_ran_without_a_tenant_is_no_tenants() {
+fn state_from_before_the_first_tenant_is_invisible_to_it() {
     let commands = [planting(), vec![tenant("a")], asking()].concat();
     let alone = play(9, &[vec![tenant("a")], asking()].concat());
     let played = play(9, &commands);
@@ -341,7 +341,7 @@ fn what_ran_without_a_tenant_is_no_tenants() {
 
 const MIB: usize = 1 << 20;
 
-/// Holds this many MiB.
+/// Holds about this many MiB.
 fn keep(mib: usize) -> String {
     format!(
         "globalThis.kept = []; for (var i = 0; i < {mib}; i++) kept.push('y'.repeat(1e6) + i); return 'kept';"
@@ -349,7 +349,7 @@ fn keep(mib: usize) -> String {
 }
 
 #[test]
-fn idle_isolates_beyond_their_memory_end_and_the_selected_one_may_take_its_limit() {
+fn idle_isolates_that_hold_too_much_end_and_the_selected_one_may_take_the_whole_limit() {
     let used = |name: &str, show_body: &str| {
         vec![
             tenant(name),
@@ -401,7 +401,7 @@ fn an_isolate_that_runs_out_of_memory_ends_the_process_after_its_answer() {
 const HISTORIES: usize = 40;
 const TURNS: usize = 30;
 
-/// Plants a tenant's token wherever the next tenant might look.
+/// Code that leaves a tenant's token in one place where the next tenant might look, or that takes memory.
 fn plant(token: &str, random: &mut TestRandom) -> String {
     let ways = [
         format!("globalThis.token = '{token}';"),

@@ -27,7 +27,7 @@ pub(super) const PLAIN_STATEMENTS: &[&str] = &[
 ];
 
 /// Statements that may change a document, query it or leak it: each for a single reason, with a visible effect.
-/// [`SUSPECTS`] of them are combined in sequence.
+/// The generator uses each in turn.
 pub(super) const SUSPECTS: &[&str] = &[
     // Assignments to members.
     "doc.a = @E; emit(doc.a);",

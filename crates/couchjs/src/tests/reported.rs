@@ -98,7 +98,7 @@ fn the_place_of_an_error_is_that_of_the_source_in_every_form_of_a_function() {
 }
 
 #[test]
-fn an_error_is_told_with_its_name_its_words_and_the_users_frames_alone() {
+fn an_error_is_reported_with_its_name_its_message_and_no_frame_of_the_server() {
     let told = mapped("function(doc) {\n  function f(d) { return d.a.b }\n  [doc].map(f);\n}");
     let expected = json!({
         "function": 0, "doc": "x", "name": "TypeError",
@@ -294,7 +294,7 @@ fn functions_of_every_kind_tell_their_path_and_their_document() {
 }
 
 #[test]
-fn what_is_no_error_is_told_as_without_a_report() {
+fn without_an_error_a_report_only_adds_the_level_of_a_warning() {
     let commands = [
         json!(["add_fun", "function(doc) { log('said'); emit(1) }"]),
         json!(["map_doc", {"_id": "x"}]),
@@ -326,7 +326,7 @@ fn a_report_ends_with_the_next_reset() {
 }
 
 #[test]
-fn traces_in_answers_are_as_they_were() {
+fn traces_in_answers_do_not_name_modules() {
     let ddoc = json!({"lib": "exports.f = function(d) { return d.a.b }",
                       "shows": {"s": "function(doc) { return require('lib').f(doc) }"}});
     let lines = lines(

@@ -35,14 +35,14 @@ fn at_the_end(functions: &[&str]) -> Vec<Value> {
     let [.., end, after] = told.as_slice() else {
         panic!("{told:?}");
     };
-    assert_eq!(after, "true", "it is told once");
+    assert_eq!(after, "true", "values are reported once");
     let lines = serde_json::Deserializer::from_str(end).into_iter::<Value>();
     let lines = lines.map(Result::unwrap);
     lines.filter(|line| *line != json!(true)).collect()
 }
 
 #[test]
-fn a_map_function_that_returns_and_emits_nothing_is_told_at_the_end_of_its_call() {
+fn a_map_function_that_returns_a_value_but_emits_nothing_is_reported_at_the_end_of_its_call() {
     let told = at_the_end(&["function(doc) { return [doc.n, 1]; }", "doc => doc.n"]);
     let line = |function: usize, returned: &str| {
         let text = format!(
@@ -63,7 +63,7 @@ fn a_map_function_that_emits_for_any_document_may_return_what_it_likes() {
 }
 
 #[test]
-fn a_map_function_that_returns_a_promise_is_told_though_it_has_emitted() {
+fn a_map_function_that_returns_a_promise_is_reported_though_it_emits() {
     let emits = format!("function(doc) {{ emit(1); return doc.n ? 7 : {LATER}; }}");
     let told = at_the_end(&[&emits]);
     let details = json!({"function": 0, "returned": "a promise", "doc": "b"});

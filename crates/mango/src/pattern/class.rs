@@ -1,6 +1,6 @@
 //! Sets of characters in an expression: `[...]`, `\d` and the like.
 //!
-//! SOURCE    PCRE as built for Erlang, with its tables for ISO-8859-1: letters include those from 0xC0 on, white
+//! SOURCE    PCRE as built for Erlang, with its tables for ISO-8859-1: letters include those beyond ASCII, white
 //!           space is only ASCII's. `tests/bytes.rs` has its matches for each byte.
 
 use std::fmt::Write;
@@ -60,7 +60,7 @@ pub(super) fn escaped_set(letter: char) -> Option<String> {
 enum Item {
     Character(char),
     Set(String),
-    /// Nothing: a quotation ended.
+    /// Nothing: a quotation began or ended.
     Nothing,
 }
 
@@ -180,7 +180,7 @@ impl Translator<'_> {
         Ok(Item::Set(format!("[{not}{set}]")))
     }
 
-    /// Returns the content of `[:..:]`, `[....]` or `[=..=]`, with the `[` already consumed; `None` for anything
+    /// Returns the name in `[:name:]`, `[.name.]` or `[=name=]`, with the `[` already consumed; `None` for anything
     /// else.
     pub(super) fn posix_name(&self) -> Option<String> {
         let (end, rest) = self.rest().split_first()?;

@@ -82,7 +82,7 @@ impl Translator<'_> {
         let name = self.take_until(end).unwrap_or_default();
         let is_part = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
         if name.is_empty() || name.starts_with(|first: char| first.is_ascii_digit()) {
-            return Err("a group's name has to begin with a letter".into());
+            return Err("a group's name has to begin with a letter or an underscore".into());
         }
         if name.len() > 32 || !name.bytes().all(is_part) {
             return Err("a group's name has up to 32 letters, digits and underscores".into());
@@ -102,7 +102,7 @@ impl Translator<'_> {
         self.keeping(&format!("(?({group})"))
     }
 
-    /// `(?i)`, `(?i-s:...)`. White space and comments are skipped here: the engine never gets `x`.
+    /// `(?i)`, `(?i-s:...)`. The translator skips white space and comments: the engine never gets `x`.
     fn flags(&mut self, first: char) -> Result<(), String> {
         let mut kept = String::new();
         let mut on = true;

@@ -11,7 +11,8 @@
 //!           just within bounds.
 //!
 //! Each byte of the expression and of the string is taken as the character with its code (ISO-8859-1). [`translate`]
-//! converts the expression to the engine's syntax; a string is converted only if it is not ASCII.
+//! converts the expression to the engine's syntax; a string is converted only if it is not ASCII. Its length for the
+//! bounds is that of the converted string, in which each byte beyond ASCII takes two.
 
 mod class;
 mod group;
@@ -34,7 +35,7 @@ const COMPILED_BYTES_MAX: usize = 4 << 20;
 /// Maximum instructions of a compiled expression with look-around or back-references.
 const INSTRUCTIONS_MAX: usize = 100_000;
 
-/// Up to this length of the string, an expression may backtrack [`BACKTRACKS_SHORT`] times, beyond it
+/// Up to this length of the string, in bytes, an expression may backtrack [`BACKTRACKS_SHORT`] times, beyond it
 /// [`BACKTRACKS_LONG`] times: each time may read the rest of the string.
 const SHORT_BYTES: usize = 4 * 1024;
 /// See [`SHORT_BYTES`].
@@ -58,7 +59,7 @@ pub(crate) struct Pattern {
     before_line_feed: Option<Engine>,
 }
 
-/// An expression took too many steps.
+/// Matching takes too many steps, or the string is too long for the expression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TooLong;
 
@@ -95,7 +96,7 @@ impl Pattern {
     /// Whether the expression matches anywhere in a string, given as UTF-8.
     ///
     /// # Errors
-    /// The expression takes too many steps on this string.
+    /// Matching takes too many steps, or the string is too long.
     pub(crate) fn is_match(&self, string: &[u8]) -> Result<bool, TooLong> {
         let engine = match &self.before_line_feed {
             Some(engine) if string.ends_with(b"\n") => engine,

@@ -1,8 +1,8 @@
 //! Translates PCRE's syntax to the engine's.
 //!
 //! SUMMARY   [`translate`] rewrites an expression to the engine's syntax, with the same meaning.
-//! PROMISES  Every construct is known here and rewritten or refused: none changes its meaning. Time is linear in the
-//!           expression.
+//! PROMISES  Every construct is known here and rewritten or refused: none changes its meaning. Time is at most
+//!           quadratic in the expression, as a search for a missing `}` reads all the rest.
 //! WHY       `regex_syntax` refuses much of PCRE's syntax, and gives classes Unicode's meaning; its tree
 //!           cannot represent look-around and references.
 

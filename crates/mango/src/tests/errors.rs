@@ -85,7 +85,7 @@ fn of_members_of_one_name_the_last_counts() {
 }
 
 #[test]
-fn below_an_operator_such_a_condition_is_on_the_document() {
+fn below_an_operator_a_condition_without_a_field_is_on_the_document() {
     for (selector, expected) in [
         (r#"{"$and":[{}]}"#, false),
         (r#"{"$and":[{"$gt":1}]}"#, true),
@@ -96,7 +96,7 @@ fn below_an_operator_such_a_condition_is_on_the_document() {
 }
 
 #[test]
-fn arguments_of_a_wrong_type_are_bad() {
+fn invalid_arguments_are_a_bad_arg() {
     for selector in [
         r#"{"$and":{}}"#,
         r#"{"$or":1}"#,
@@ -143,7 +143,7 @@ fn operators_of_mongodb_are_not_supported() {
 }
 
 #[test]
-fn other_operators_are_invalid() {
+fn unknown_operators_and_some_wrong_arguments_are_an_invalid_operator() {
     for selector in [
         r#"{"a":{"$foo":1}}"#,
         r#"{"$foo":1}"#,
@@ -158,7 +158,7 @@ fn other_operators_are_invalid() {
 }
 
 #[test]
-fn text_below_a_field_is_a_bad_field() {
+fn text_below_a_field_and_a_wrong_default_are_a_bad_field() {
     assert_eq!(error(r#"{"a":{"$text":"x"}}"#), "bad_field");
     assert_eq!(error(r#"{"a":{"$and":[{"$text":"x"}]}}"#), "bad_field");
     assert_eq!(error(r#"{"$default":1}"#), "bad_field");

@@ -74,7 +74,7 @@ fn names_that_are_joined_again_and_again_are_refused() {
 }
 
 #[test]
-fn a_selector_over_the_bound_is_refused() {
+fn a_selector_of_too_many_bytes_is_refused() {
     let selector = format!(r#"{{"a":"{}"}}"#, "x".repeat(2 << 20));
     let error = Selector::parse(&selector).unwrap_err();
     assert!(error.reason().contains("too many bytes"), "{error}");
@@ -141,7 +141,7 @@ fn huge_expressions_are_refused() {
 }
 
 #[test]
-fn a_wide_selector_on_a_wide_document_takes_no_time() {
+fn a_wide_selector_matches_a_wide_document() {
     let members = |value: &str| -> String {
         let members = (0..20_000).map(|number| format!(r#""f{number}":{value}"#));
         members.collect::<Vec<_>>().join(",")

@@ -134,7 +134,7 @@ fn ne_lt_lte_gt_gte_compare_by_collation_and_need_the_field() {
 }
 
 #[test]
-fn and_needs_all_and_is_true_of_none() {
+fn and_needs_all_and_is_true_of_an_empty_list() {
     assert!(matches(r#"{"$and":[{"a":1},{"b":2}]}"#, r#"{"a":1,"b":2}"#));
     assert!(!matches(
         r#"{"$and":[{"a":1},{"b":2}]}"#,
@@ -148,7 +148,7 @@ fn and_needs_all_and_is_true_of_none() {
 }
 
 #[test]
-fn or_needs_one_and_is_true_of_none() {
+fn or_needs_one_and_is_true_of_an_empty_list() {
     assert!(matches(r#"{"$or":[{"a":1},{"b":2}]}"#, r#"{"b":2}"#));
     assert!(!matches(r#"{"$or":[{"a":1},{"b":2}]}"#, r#"{"a":2,"b":1}"#));
     assert!(matches(r#"{"$or":[]}"#, "{}"));
@@ -157,7 +157,7 @@ fn or_needs_one_and_is_true_of_none() {
 }
 
 #[test]
-fn nor_needs_none_and_is_true_of_none() {
+fn nor_needs_none_and_is_true_of_an_empty_list() {
     assert!(matches(r#"{"$nor":[{"a":1},{"a":2}]}"#, r#"{"a":3}"#));
     assert!(!matches(r#"{"$nor":[{"a":1},{"a":2}]}"#, r#"{"a":2}"#));
     assert!(

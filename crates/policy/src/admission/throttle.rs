@@ -4,17 +4,17 @@ use std::time::Duration;
 
 use crate::time::Timestamp;
 
-/// The first delay, after the first failure.
+/// The default of [`ThrottleSettings::delay`].
 pub const THROTTLE_DELAY: Duration = Duration::from_secs(60);
 
-/// The maximum delay, however many starts fail.
+/// The default of [`ThrottleSettings::delay_max`].
 pub(crate) const THROTTLE_DELAY_MAX: Duration = Duration::from_secs(600);
 
 /// Consecutive failures that throttle: a single one may be an accident.
 pub const FAILURES_MIN: u32 = 3;
 
-/// Consecutive failed starts that throttle if signals from outside caused them. These do not implicate the command,
-/// but many suggest that the system keeps killing it, as when memory is short.
+/// Consecutive failed starts that throttle even if signals from outside caused them. These do not implicate the
+/// command, but many suggest that the system keeps killing it, as when memory is short.
 pub const KILLS_MIN: u32 = 10;
 
 /// A process that ends by itself within this time of its start, without having worked for a client, counts as a
@@ -50,7 +50,6 @@ impl Default for ThrottleSettings {
     }
 }
 
-///
 /// Whether, and until when, no process is created.
 ///
 /// A failure is a process that could not be created, that did not answer its first `reset`, or that ended soon after:
@@ -74,8 +73,8 @@ pub(crate) struct Throttle {
 }
 
 impl Throttle {
-    /// Records a failure. Returns whether processes are unavailable by now. A failure while the throttle is on
-    /// (several were being created at once) belongs to the same trouble.
+    /// Records a failure. Returns whether the throttle has to begin. A failure while it is on does not count: the
+    /// opening of that process was decided before.
     pub(crate) fn failed(&mut self, now: Timestamp, failure: Failure) -> bool {
         if self.is_on(now) {
             return false;
@@ -141,7 +140,7 @@ impl Throttle {
         self.until.is_some_and(|until| now < until)
     }
 
-    /// Returns when the next start is due, from a failure until [`Throttle::expire`] has returned true.
+    /// Returns when the throttle ends, from [`Throttle::begin`] until [`Throttle::expire`] has returned true.
     pub const fn until(&self) -> Option<Timestamp> {
         self.until
     }

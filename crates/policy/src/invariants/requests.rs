@@ -50,7 +50,7 @@ pub(super) fn no_next_waiter_could_be_served(_: PoolId, pool: &Pool, ledger: &Le
     let servable = |row: &RequestRow| pool.choose(row).is_some();
     let may_open = pool.may_open(now) && ledger.ceiling.has_room();
     require(!servable(head) && !may_open, || {
-        "the oldest waiter could be served".to_owned()
+        "the next waiter could be served".to_owned()
     })?;
     let servable = |row: &RequestRow| pool.choose_own(row).is_some() && pool.is_open_to(row.lane);
     if pool.is_blocked(now) {
@@ -62,15 +62,15 @@ pub(super) fn no_next_waiter_could_be_served(_: PoolId, pool: &Pool, ledger: &Le
         let tenant = pool.settings.wanted(head).tenant();
         let waits_for_one = tenant.is_some_and(|tenant| pool.idle.in_use(tenant) > 0);
         require(until == ends && now < ends && waits_for_one, || {
-            "the oldest waiter has nothing to wait for".to_owned()
+            "the next waiter has nothing to wait for".to_owned()
         })?;
         require(!waiters.any(servable), || {
-            "a waiter could overtake the oldest one".to_owned()
+            "a waiter could overtake the next one".to_owned()
         })
     } else {
         let can_reap = !pool.has_slot() && pool.reapable() > 0;
         require(!can_reap && pool.forgetful().is_none(), || {
-            "a process could be reaped, or forget, for the oldest waiter".to_owned()
+            "a process could be reaped, or forget, for the next waiter".to_owned()
         })
     }
 }
@@ -85,7 +85,7 @@ pub(super) fn teaching_is_owned(_: PoolId, pool: &Pool, ledger: &Ledger) -> Judg
             let row = ledger.request(*id);
             let wanted = row.and_then(|row| row.ddoc.as_ref());
             require(wanted == Some(ddoc), || {
-                format!("process {number} learns {ddoc:?} for {id:?}, {wanted:?}")
+                format!("process {number} learns {ddoc:?} for {id:?}, which needs {wanted:?}")
             })?;
         }
     }
@@ -102,7 +102,7 @@ pub(super) fn openings_are_owned(_: PoolId, pool: &Pool, ledger: &Ledger) -> Jud
             let row = ledger.request(request);
             let tenant = row.map(|row| pool.settings.wanted(row).tenant());
             require(tenant == Some(opening.tenant.as_ref()), || {
-                format!("opening {number} is for {request:?}, {row:?}")
+                format!("opening {number} lacks the tag of {request:?}: {row:?}")
             })?;
         }
     }
@@ -147,7 +147,7 @@ pub(super) fn debts_hold_back(pools: &Pools) -> Judgement {
     })?;
     let mut next = None;
     for (full_at, db) in &order {
-        // If a whole window does not fill it, it is below empty.
+        // An account that a whole window does not fill is overdrawn.
         let missing = full_at.since(now).saturating_sub(WINDOW);
         let end = (!missing.is_zero()).then(|| now + missing);
         next = next.or(end);

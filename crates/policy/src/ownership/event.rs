@@ -9,7 +9,7 @@ use crate::schedule::Server;
 /// The id of a document that requests a replication.
 pub type DocId = Arc<str>;
 
-/// One start of a daemon, or its continuation after losing its lease: a unique random number.
+/// One start of a daemon, or its continuation after losing its lease or being drained: a unique random number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Epoch(pub u64);
 
@@ -145,7 +145,8 @@ pub enum OwnerAction {
         /// Whether others cannot reach its servers: the job's history there is ignored.
         is_extra: bool,
     },
-    /// Releases this many documents, because others reach their server and this daemon does not.
+    /// Report that this many documents are released, because others reach their server and this daemon does not. A
+    /// [`Self::GiveBack`] for each follows.
     GiveUp { server: Server, docs: usize },
     /// Begin to release a document: stop its job, with a checkpoint, then report [`Event::Stopped`]; then it is
     /// released.

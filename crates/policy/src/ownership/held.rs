@@ -109,7 +109,7 @@ impl HeldDocs {
         !self.unused.is_empty()
     }
 
-    /// Adds a document, replacing an existing one.
+    /// Adds a document of the share, replacing an existing one.
     pub(super) fn insert(&mut self, doc: DocId, claim: Claim, known: Request, hold: Hold) {
         let is_extra = false;
         self.put(

@@ -101,8 +101,8 @@ pub const BATCH: usize = 5000;
 /// FL-2: maximum time of a document without an owner.
 pub const OWNER_WITHIN: Duration = Duration::from_secs(45);
 
-/// How long after its first report of an unreachable server a daemon avoids it. In the meantime the other daemons
-/// report it as well, if none reaches it; the same delay applies once the server is back.
+/// How long after its first report of an unreachable server a daemon begins to avoid it. In the meantime the other
+/// daemons report it as well, if none reaches it; the same delay applies once the server is back.
 pub const SETTLE: Duration = Duration::from_secs(20);
 
 /// How long a daemon avoids a server after its last report that it is unreachable. Then it retries.

@@ -110,7 +110,7 @@ pub enum Refusal {
 /// A notice about a pool, for the operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Warning {
-    /// A process could not be started: starts are paused.
+    /// Starts have failed repeatedly, or processes have ended early: starts are paused.
     Throttled {
         pool: PoolId,
         /// The end of the pause.
@@ -120,8 +120,8 @@ pub enum Warning {
     Unthrottled { pool: PoolId },
     /// Processes repeatedly end soon after their start, in a pool that is never throttled.
     EndsEarly { pool: PoolId },
-    /// A request arrived when the pool was one process below its limit: from now on processes are started with stress
-    /// on, and idle ones are replaced.
+    /// A request arrived that no idle process could serve, when the pool was at most one process below its limit: from
+    /// now on processes are started with stress on, and idle ones are replaced.
     Stressed { pool: PoolId },
     /// The limit was not reached for a while: processes are started without stress again.
     Unstressed { pool: PoolId },
@@ -130,7 +130,7 @@ pub enum Warning {
     SpawnRefused { pool: PoolId, why: SpawnRefused },
 }
 
-/// The reason why a request waits.
+/// What a request waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     /// A free process, or a slot to open one.
@@ -147,11 +147,11 @@ pub enum Phase {
 pub enum StopReason {
     /// It was idle for too long.
     Idle,
-    /// It was started before the last reload.
+    /// It was started before the last reload, or before a change of settings that replaces processes.
     Stale,
-    /// Its slot was needed for another database.
+    /// Its slot was needed for another tenant, or its place for another pool.
     Reaped,
-    /// The limit was lowered.
+    /// The pool's limit, or the ceiling over all pools, was lowered.
     OverLimit,
     /// Its client reported it as failed.
     Failed,

@@ -181,7 +181,8 @@ impl Pools {
         }
     }
 
-    /// Stops idle processes for waiters that need a place. Returns when the next one may be stopped.
+    /// Stops idle processes beyond a lowered ceiling, and for waiters that need a place. Returns when the next one may
+    /// be stopped for a waiter.
     fn make_places(&mut self, out: &mut Vec<PoolAction>) -> Option<Timestamp> {
         while self.ledger.ceiling.is_over()
             && let Some((_, proc)) = self.longest_unused(true, Duration::ZERO)
@@ -205,9 +206,9 @@ impl Pools {
         None
     }
 
-    /// The idle process that may be stopped first, and from when, if each stays idle for `stay` unless its own pool
-    /// needs a place. Among those that may be stopped now, prefers one that its pool does not keep in advance, then the
-    /// one idle longest. Processes kept in advance are candidates only if `all`.
+    /// The idle process that may be stopped first, and from when: once it has been idle for `stay`, or at once if its
+    /// own pool needs a place. Among those that may be stopped now, prefers one that its pool does not keep in advance,
+    /// then the one idle longest. Processes kept in advance are candidates only if `all`.
     fn longest_unused(&self, all: bool, stay: Duration) -> Option<(Timestamp, ProcId)> {
         let Ledger { ceiling, now, .. } = &self.ledger;
         let pools = (0..).map(PoolId).zip(&self.pools);
@@ -243,8 +244,8 @@ impl Turn<'_> {
         self.pool.may_open(self.ledger.now) && self.ledger.ceiling.may_open(self.id)
     }
 
-    /// Records that the next waiter needs a place and none is free. `waits`: for a process of its own database;
-    /// `is_for_db`: no longer, so only one process is exchanged for it.
+    /// Records that the next waiter needs a place and none is free. `waits`: its affinity wait lasts. `is_for_db`: a
+    /// process of its own database is in use, so only one process is exchanged for it.
     pub(super) fn note_need(&mut self, head: RequestId, waits: bool, is_for_db: bool) {
         let settings = &self.pool.settings;
         let one_by_one = is_for_db || settings.interactive_reserved > 0;

@@ -77,7 +77,7 @@ pub enum Event {
         /// The process's report.
         condition: Condition,
     },
-    /// A monitored client ended (`DOWN`): its requests are dropped and its processes are returned.
+    /// A monitored client ended (`DOWN`): its requests are dropped and its processes are taken back.
     ClientDown {
         client: ClientId,
         /// Whether it ended normally: then its processes are returned. Otherwise it crashed, and `on_client_crash`
@@ -149,8 +149,8 @@ pub enum Event {
     /// A pool that was just added opens its first processes, and serves waiters of its group that are queued
     /// elsewhere.
     StartPool { pool: PoolId },
-    /// The settings of one pool have changed: the changes of [`super::Pools::plan`] are made. If that fails, nothing
-    /// changes.
+    /// The settings of one pool have changed: the changes of [`super::Pools::plan`] are made. Ignored if the new
+    /// settings are of another kind or language.
     Reconfigure {
         pool: PoolId,
         /// All its settings.

@@ -248,7 +248,7 @@ mod tests {
         let mut accounts = Accounts::default();
         let mut now = Timestamp::ZERO;
         accounts.set_time(now);
-        // The same as one process held for an hour, a day, and a week.
+        // Whether the process is held for an hour, a day or a week.
         for hours in [1, 24, 168] {
             let one = tenant(hours);
             accounts.join(&one, |_| false);

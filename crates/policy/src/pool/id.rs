@@ -19,7 +19,7 @@ pub struct PoolId(pub u32);
 
 /// A process, from the moment its opening is decided until it is gone; never reused.
 ///
-/// Larger numbers were created later ("among equals the newest-created process is chosen").
+/// Larger numbers were created later: among equals, a language's own pool lends the newest-created process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ProcId {
     /// The pool it belongs to.

@@ -196,7 +196,7 @@ impl IdleIndex {
         }
     }
 
-    /// The newest idle process of the largest tag. Checks every tag.
+    /// The newest idle process of the last tag, in their order, that has one. Checks every tag.
     pub(super) fn last_resort(&self) -> Option<u64> {
         let stocked = self
             .tagged

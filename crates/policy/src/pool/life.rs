@@ -24,7 +24,8 @@ pub(crate) struct Life {
     pub(crate) throttle: Throttle,
     /// Whether processes are started with stress on.
     pub(super) stress: Stress,
-    /// Processes up to this number were decided before `reuse` changed: they are treated as stale.
+    /// Processes up to this number were decided before the latest change of settings that replaces processes: they are
+    /// treated as stale.
     pub(crate) renewed_up_to: u64,
     /// The mode of its removal, if it is being removed.
     pub(crate) removing: Option<RemoveMode>,
@@ -166,7 +167,7 @@ impl Pool {
         fits || !self.opening.is_empty()
     }
 
-    /// Whether this process was decided before the last reload, or before `reuse` changed.
+    /// Whether this process was decided before the last reload, or before a change of settings that replaces processes.
     pub(crate) const fn is_stale(&self, number: u64, ledger: &Ledger) -> bool {
         ledger.is_stale(number) || number <= self.life.renewed_up_to
     }

@@ -30,8 +30,10 @@
 //!   stale process never becomes idle again.
 //! # Waiters
 //!
-//! Waiters are served in order of arrival. A waiter is overtaken only during the affinity wait of the oldest waiter,
-//! and only by one that takes an idle process which the oldest cannot use.
+//! Waiters are served in order of arrival, or in the order of lanes and tenants (`fairness.rs`); below, the oldest
+//! waiter is the first in this order. Waiters of a tenant at its bound are skipped. Otherwise a waiter is overtaken
+//! only while the pool is throttled or during the affinity wait of the oldest waiter, and only by one that takes an
+//! idle process which the oldest cannot use.
 //!
 //! The affinity wait lasts while a process of the oldest waiter's database is in use, until `affinity_wait` after its
 //! arrival, or after the last process reaped for such a waiter, whichever is later. Then one idle process is reaped for

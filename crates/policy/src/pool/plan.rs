@@ -16,7 +16,7 @@ use super::settings::PoolSettings;
 /// An effect of new settings on a running pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// This many idle processes are stopped: they exceed `max`, or `reuse` changes.
+    /// This many idle processes are stopped: they exceed `max`, or the change replaces the processes.
     StopIdle(u32),
     /// This many processes in use are stopped on return, for the same reasons.
     StopReturned(u32),

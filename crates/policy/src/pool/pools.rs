@@ -161,7 +161,8 @@ impl Pools {
     }
 
     /// Returns when [`Event::Tick`] is due next: at the earliest deadline of a request, at the end of an oldest
-    /// waiter's affinity wait, when an idle process may be stopped for another pool, or when a pool needs upkeep.
+    /// waiter's affinity wait, when an idle process may be stopped for another pool, when a tenant's debt ends, or when
+    /// a pool needs upkeep.
     pub fn next_deadline(&self) -> Option<Timestamp> {
         self.ledger.due.first().map(|(at, _)| *at)
     }
@@ -203,8 +204,8 @@ impl Pools {
         self.proc_count() as usize + self.ledger.requests.len()
     }
 
-    /// Returns the number of processes from before the last reload (`get_stale_proc_count`). They are stopped on
-    /// return.
+    /// Returns the number of processes from before the last reload, or from before a change of settings that replaces
+    /// them (`get_stale_proc_count`). They are stopped on return.
     pub fn stale_proc_count(&self) -> u32 {
         let stale = |pool: &Pool| {
             let numbers = pool.procs.keys();

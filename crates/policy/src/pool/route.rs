@@ -102,7 +102,7 @@ pub(super) fn choose_pool(
     })
 }
 
-/// The end of the first throttle of these pools, if all are throttled.
+/// The end of the first throttle of these pools to end; `None` if none is throttled.
 pub(super) fn next_try(members: &[PoolId], pools: &[Pool]) -> Option<Timestamp> {
     let until = |id: &PoolId| pools[id.0 as usize].life.throttle.until();
     members.iter().filter_map(until).min()

@@ -3,7 +3,7 @@
 //! SUMMARY   The pool's selection order, as one function over the idle indexes.
 //! PROMISES  A request for a tenant's process gets one that is tagged for it, or one without a tag
 //!           (PM-8, PM-24); where taught processes are lent, any if no design document is needed. Among
-//!           equals the newest-created process.
+//!           equals the newest process, as the pool defines it.
 //! SOURCE    couch_proc_manager 001, find_proc.
 
 use super::id::{DdocKey, Tenant};

@@ -20,8 +20,8 @@ use crate::admission::ThrottleSettings;
 pub struct Limits {
     /// `os_process_limit`, a named pool's `max`: the limit of processes and openings together. 0 opens nothing.
     pub hard_limit: u32,
-    /// `os_process_soft_limit`: an untagged process is closed when idle for too long while the pool has at least this
-    /// many.
+    /// `os_process_soft_limit`: an untagged process, or one that can forget and knows no design document, is closed
+    /// when idle for too long while the pool has at least this many.
     pub soft_limit: u32,
     /// How long the oldest waiter waits for a process of its own database that is in use, before an idle process of
     /// another database is reaped for it; also the minimum interval between two such exchanges. Zero reaps at once
@@ -147,7 +147,7 @@ pub struct PoolSettings {
     /// processes.
     pub isolates_max: u32,
     /// Whether a request without a design document may get a process taught for another tenant, if no other is idle;
-    /// as in the reference. Never if a process serves only one tenant.
+    /// as in the reference. Never if a process serves only one tenant. A change replaces the processes.
     pub lends_taught: bool,
     /// The fate of a crashed client's process.
     pub on_client_crash: OnClientCrash,

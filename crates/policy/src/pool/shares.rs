@@ -72,7 +72,7 @@ impl Shares {
     }
 
     /// Takes the cost of a use out of the bucket of a tenant with a share of `share` thousandths of a core. Adds to
-    /// `changed` tenants that are now in debt, or are not because their account was forgotten.
+    /// `changed` tenants that are now in debt, or no longer are because their account was forgotten.
     pub(super) fn charge(
         &mut self,
         db: &DbKey,
@@ -96,7 +96,8 @@ impl Shares {
         }
     }
 
-    /// Applies new shares. The content of each bucket is kept, up to its new size.
+    /// Applies new shares. The content of each bucket is kept, up to its new size; that of a tenant without a share is
+    /// forgotten.
     pub(super) fn follow(&mut self, share_of: impl Fn(&str) -> Option<u32>) {
         for (db, Account { full_at, share }) in self.accounts.clone() {
             let Some(new) = share_of(&db) else {

@@ -17,15 +17,15 @@ use crate::time::Timestamp;
 pub struct PoolStatus {
     /// The settings in force.
     pub settings: PoolSettings,
-    /// Lent (assigned) processes, and those that are learning or being reset.
+    /// Lent (assigned) processes, and those that are learning, being reset or forgetting.
     pub used: u32,
     /// Idle processes.
     pub free: u32,
-    /// Idle processes that are tagged for a database.
+    /// Idle processes without room for another tenant: tagged ones, and with isolates those that are full.
     pub free_tagged: u32,
     /// Openings in flight. Used, free and opening together count against the hard limit.
     pub opening: u32,
-    /// Stopping processes; not counted against the limit.
+    /// Stopping processes; not counted against the limit, except in a named pool those beyond one reap batch.
     pub stopping: u32,
     /// Requests in the queue.
     pub waiting: u32,
@@ -80,11 +80,11 @@ pub enum ProcPhase {
 pub struct PoolTotals {
     /// Assignments of a process to a client.
     pub taken: u64,
-    /// Accepted returns with status ok.
+    /// Accepted returns with status ok, and processes of clients that ended normally.
     pub returned: u64,
     /// Accepted returns with status fail.
     pub failed: u64,
-    /// Processes reclaimed because their client ended.
+    /// Processes reclaimed because their client crashed, or dropped them without returning them.
     pub taken_back: u64,
     /// Openings that succeeded.
     pub started: u64,
@@ -92,7 +92,7 @@ pub struct PoolTotals {
     pub forgot: u64,
     /// Isolates made.
     pub isolates_made: u64,
-    /// Isolates evicted for others.
+    /// Isolates evicted for others, or ended by their process.
     pub isolates_evicted: u64,
     /// Openings that failed.
     pub start_failures: u64,

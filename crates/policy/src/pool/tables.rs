@@ -41,7 +41,7 @@ pub(crate) struct Pool {
     pub(crate) accounts: Accounts,
     /// Tenants whose work has ended processes with isolates.
     pub(super) offenders: Offenders,
-    /// Its own history.
+    /// Its state besides the tables.
     pub(crate) life: Life,
     /// The end of the oldest waiter's affinity wait, while it lasts.
     pub(crate) head_until: Option<Timestamp>,
@@ -186,7 +186,7 @@ impl Pool {
         self.opening.insert(number, opening);
     }
 
-    /// Turns an opening into a transitioning process, and returns its request.
+    /// Turns an opening into a transitioning process, and returns the opening.
     pub(super) fn finish_opening(&mut self, number: u64, now: Timestamp) -> Option<Opening> {
         let opening = self.take_opening(number)?;
         let proc = Proc {

@@ -49,7 +49,7 @@ pub(super) struct Tables {
 pub(super) struct Mistakes {
     /// A release ends any claim of the epoch.
     pub(super) releases_any_claim: bool,
-    /// The database counts epochs.
+    /// Epochs are consecutive numbers: after a failover one is taken again.
     pub(super) counts_epochs: bool,
     /// Documents are claimed despite another's lease.
     pub(super) ignores_leases: bool,

@@ -146,7 +146,7 @@ pub(super) struct World {
     /// Slow servers, by document.
     pub(super) servers: BTreeMap<DocId, Servers>,
     logs: BTreeMap<DocId, Log>,
-    /// The content of each document's target.
+    /// The last sequence written to each document's target.
     written: BTreeMap<DocId, u64>,
     /// The events so far, for debugging.
     pub(super) story: Option<Vec<String>>,
@@ -190,7 +190,7 @@ impl World {
         self.later_to(after, daemon, life, event);
     }
 
-    /// The same, for any process at that time.
+    /// The same, for the process `life`; `None`: for any process at that time.
     pub(super) fn later_to(
         &mut self,
         after: Ms,

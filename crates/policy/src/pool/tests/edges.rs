@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// The only action that stops this process.
+/// One action, which stops this process.
 fn stop(proc: ProcId, why: StopReason) -> Vec<PoolAction> {
     vec![PoolAction::Stop { proc, why }]
 }

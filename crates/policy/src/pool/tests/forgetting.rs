@@ -18,7 +18,7 @@ fn forgetful(hard: u32, reuse: Reuse) -> PoolSettings {
     }
 }
 
-/// A pool at its limit of one process, which is idle, for the database `a`.
+/// A pool with one process, which is idle and knows a design document of database `a`.
 fn one_of_a(settings: PoolSettings) -> (World, ProcId) {
     let mut world = World::with(settings);
     let lease = world.take(1, tagged("a", "_design/1"));
@@ -371,7 +371,7 @@ fn plain_work_of_another_tenant_gets_a_process_that_forgot_even_if_processes_are
 }
 
 #[test]
-fn an_idle_process_that_knows_no_design_document_stays_up_to_the_soft_limit() {
+fn an_idle_process_that_knows_no_design_document_stays_below_the_soft_limit() {
     for (soft, stays) in [(2, true), (1, false)] {
         let settings = PoolSettings {
             can_forget: true,
