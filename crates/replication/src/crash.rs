@@ -97,7 +97,7 @@ pub enum Crash {
     #[strum(serialize = "worker_died")]
     #[error("worker_died: missing_doc: document '{id}' misses {revs}")]
     MissingDoc { id: String, revs: String },
-    /// No answer to a request.
+    /// A request got no usable answer, despite its retries.
     #[error("http_request_failed: {0}")]
     HttpRequestFailed(RequestFailed),
     /// The changes reader ended unexpectedly.
@@ -114,7 +114,7 @@ pub enum Crash {
     JobDied(String),
 }
 
-/// An unexpected response.
+/// An unexpected response, or why there was none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Answered {
     /// Method and URL of the request, if there was a response.

@@ -39,7 +39,7 @@ pub(super) struct Route {
     pub(super) proxy: Option<ProxySpec>,
     /// Replaces the URL's target. Its name and port keep connections separate.
     pub(super) target_override: Option<Override>,
-    /// The ports of configured rules.
+    /// The ports of this route that a rule names.
     pub(super) ports: Ports,
 }
 
@@ -172,7 +172,7 @@ impl Clients {
     }
 }
 
-/// Installs the cryptography of TLS once.
+/// Installs the cryptography provider for TLS, once.
 fn install_provider() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

@@ -74,7 +74,7 @@ impl Http {
     /// Creates a handle without opening connections. Reads certificate files, which blocks.
     ///
     /// # Errors
-    /// A certificate file cannot be read or used, or two settings contradict each other.
+    /// A certificate file cannot be read or used, or a setting is invalid or needs another one.
     pub fn new(config: HttpConfig, logger: &slog::Logger) -> Result<Self, HttpConfigError> {
         Self::beside(Listening::default(), config, logger)
     }

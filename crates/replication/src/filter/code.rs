@@ -56,7 +56,7 @@ impl FilterError {
 /// has no code.
 ///
 /// # Errors
-/// The source cannot be opened, or there is no such function.
+/// The source or the design document cannot be read, or there is no such function.
 pub async fn fetch_code(source: &Endpoint, filter: &Filter) -> Result<Option<String>, FilterError> {
     let Filter::Function { ddoc, name, .. } = filter else {
         return Ok(None);
