@@ -62,7 +62,7 @@ pub enum Crash {
     /// The target did not answer which revisions it lacks.
     #[error("revs_diff_failed: {0}")]
     RevsDiffFailed(Answered),
-    /// The target accepted no batch.
+    /// The target answered a batch with an error, or did not say which of its documents it wrote, despite all retries.
     #[error("bulk_docs_failed: {0}")]
     BulkDocsFailed(Answered),
     /// The target's response to a document is neither success nor a refusal of the document.

@@ -340,8 +340,8 @@ pub async fn check_databases(source: &Side, target: &Side, read: &Seq) -> Result
 }
 
 impl Side {
-    /// Whether the database is still the one at the start of the run; true if a start time is `0`, which servers without
-    /// start times answer.
+    /// Whether the database is still the one at the start of the run; true if a start time is `0`, which is the answer
+    /// of servers without start times.
     fn lives_since(&self, instance_start_time: &str) -> bool {
         let known = &*self.info.instance_start_time;
         known == instance_start_time || known == "0" || instance_start_time == "0"

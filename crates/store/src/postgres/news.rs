@@ -30,7 +30,7 @@ impl News {
         }
     }
 
-    /// Notifies all, as notifications may have been missed.
+    /// Notifies the waiters for all topics, as notifications may have been missed.
     pub fn bump_all(&self) {
         for topic in [&self.claims, &self.orders, &self.overrides] {
             bump(topic);

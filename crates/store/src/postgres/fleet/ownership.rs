@@ -45,7 +45,8 @@ pub(super) fn entry(name: &DaemonName, epoch: Epoch, former: Vec<Epoch>) -> Vec<
     ]
 }
 
-/// A removed epoch leaves only statuses of documents.
+/// Enters an epoch, and removes its former ones, `$4`, and those without a lease and documents. A removed epoch leaves
+/// only statuses of documents.
 pub(super) fn take_epoch() -> String {
     format!(
         "WITH over AS (SELECT epoch FROM settee.instances i WHERE lease_until <= clock_timestamp() \
@@ -255,9 +256,10 @@ pub(super) fn noted() -> String {
     )
 }
 
-/// Pairs of a daemon and a document that it must not claim, among the documents that satisfy `which`. `told` selects
-/// the rows of `unreached` that count; without any, no document is checked. The planner cannot estimate how many are
-/// closed: `closed` is used with `IN` rather than joined to jobs, which would become a nested loop.
+/// Documents that some live daemons must not claim, each with these daemons, `closed_to`: they cannot reach one of its
+/// servers, and another live daemon can reach all. Only documents that satisfy `which` are checked, and none unless
+/// `told` selects rows of `unreached`. The planner cannot estimate how many are closed: `closed` is used with `IN`
+/// rather than joined to jobs, which would become a nested loop.
 pub(super) fn closed(told: &str, which: &str) -> String {
     format!(
         "live AS (SELECT epoch FROM settee.instances WHERE lease_until > clock_timestamp() \
