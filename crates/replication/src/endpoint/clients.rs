@@ -76,7 +76,7 @@ impl Pools {
     /// Returns the pool of one route.
     pub(super) fn get(&mut self, clients: &Arc<Clients>, route: &Route) -> Result<Client, String> {
         let is_current = |known| Arc::ptr_eq(known, clients);
-        // Endpoints keep the pools that they use; others are rebuilt on demand.
+        // Requests in flight keep their pools; others are rebuilt on demand.
         if !self.clients.as_ref().is_some_and(is_current) || self.by_route.len() >= POOLS_MAX {
             self.by_route.clear();
             self.clients = Some(Arc::clone(clients));

@@ -64,7 +64,7 @@ pub struct HttpConfig {
     pub verify_ssl_certificates: bool,
     /// Certificates that are trusted, in PEM; the system's if `None`.
     pub ssl_trusted_certificates_file: Option<PathBuf>,
-    /// How often certificates are reloaded, for endpoints created afterwards.
+    /// How often certificates are reloaded, for connections opened afterwards.
     pub cacert_reload_interval: Duration,
     /// The client's certificate, in PEM.
     pub cert_file: Option<PathBuf>,

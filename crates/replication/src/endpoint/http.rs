@@ -117,7 +117,8 @@ impl Http {
         }
     }
 
-    /// Sets the configuration of endpoints made from now on. Reads files, see [`Http::new`].
+    /// Sets the configuration: timeouts, sessions and `redirects_to` for endpoints made from now on, the rest for
+    /// requests from now on. Reads files, see [`Http::new`].
     ///
     /// # Errors
     /// See [`Http::new`]; nothing is changed then.

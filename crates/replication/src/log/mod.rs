@@ -193,7 +193,8 @@ impl<'a> LogIds<'a> {
 /// [`CheckpointLog::is_older`].
 ///
 /// # Errors
-/// The database answers with an error other than a missing log, or not at all.
+/// The database answers with an error other than a missing log, or not at all; or older ids need the code of a filter
+/// that cannot be read.
 pub async fn find(endpoint: &Endpoint, ids: &LogIds<'_>) -> Result<CheckpointLog, LogError> {
     let id = format!("_local/{}", ids.newest);
     if let Some(log) = read(endpoint, &id).await? {

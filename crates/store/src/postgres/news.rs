@@ -10,7 +10,7 @@ const FLEET: &str = "settee_fleet";
 /// Waiters for notifications.
 #[derive(Debug, Default)]
 pub(crate) struct News {
-    /// Notified when another service has written documents.
+    /// Notified when a service has written documents, this one included, or a connection has ended.
     pub documents: Notify,
     claims: watch::Sender<u64>,
     orders: watch::Sender<u64>,
