@@ -97,7 +97,7 @@ pub enum Crash {
     #[strum(serialize = "worker_died")]
     #[error("worker_died: missing_doc: document '{id}' misses {revs}")]
     MissingDoc { id: String, revs: String },
-    /// A request got no usable answer, despite its retries.
+    /// A request failed, despite its retries if it had any.
     #[error("http_request_failed: {0}")]
     HttpRequestFailed(RequestFailed),
     /// The changes reader ended unexpectedly.

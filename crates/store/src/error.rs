@@ -21,7 +21,7 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    /// Returns whether the request was refused for another reason than that the store is in use or does not answer.
+    /// Returns whether the store refused the request, rather than being in use or not answering.
     pub(crate) fn is_refusal(&self) -> bool {
         use OpenProblem as P;
         matches!(self, Self::Open(open) if !matches!(open.problem, P::InUse | P::Database(_)))

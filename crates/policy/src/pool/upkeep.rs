@@ -177,7 +177,7 @@ impl Pool {
     }
 
     /// The process that has been idle for longest, and since when. In a pool of unshared processes, one without a
-    /// tenant is chosen only if more than `min_free` are free, or if no other process is idle.
+    /// tenant is chosen only if more than `min_free` are free, or if none with a tenant is idle.
     pub(crate) fn longest_idle(&self) -> Option<(u64, Timestamp)> {
         let tagged = self.idle.oldest_used();
         let keeps_untagged = self.settings.reuse == Reuse::Database && self.surplus_free() == 0;

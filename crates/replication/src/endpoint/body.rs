@@ -48,7 +48,7 @@ pub(crate) enum BodyFailed {
     /// The connection broke, the data was not HTTP, or the source of a forwarded body failed.
     #[error("{0}")]
     Broken(String),
-    /// It exceeds its reader's maximum, in bytes.
+    /// The body exceeds its reader's maximum, in bytes.
     #[error("it is longer than {0} bytes")]
     TooLong(usize),
 }

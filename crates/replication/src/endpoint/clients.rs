@@ -37,7 +37,7 @@ const KEEPALIVE: Duration = Duration::from_secs(60);
 #[derive(Clone, Default, PartialEq, Eq, Hash)]
 pub(super) struct Route {
     pub(super) proxy: Option<ProxySpec>,
-    /// Replaces the URL's target. Its name and port keep connections separate.
+    /// Replaces the URL's target. URLs with different names or ports share no connections.
     pub(super) target_override: Option<Override>,
     /// The ports of this route that a rule names.
     pub(super) ports: Ports,
@@ -185,7 +185,7 @@ fn proxy_of(spec: &ProxySpec) -> reqwest::Result<Proxy> {
     let plain = spec.url();
     let url = match (url::Url::parse(&plain), spec.auth()) {
         (Ok(mut url), Some(auth)) => {
-            // Percent-encoded for the URL; CouchDB's URLs have them literally.
+            // Percent-encoded here; in CouchDB's URLs of proxies user and password are literal.
             let _ = url.set_username(&super::encode(&auth.user));
             let _ = url.set_password(Some(&super::encode(&auth.password)));
             url.to_string()

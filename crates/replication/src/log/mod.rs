@@ -52,7 +52,7 @@ pub struct CommonAncestor {
 /// Why no checkpoint was read or written.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LogError {
-    /// A request got no usable answer, despite its retries.
+    /// A request failed despite its retries.
     #[error("{0}")]
     Request(#[from] RequestFailed),
     /// An error of the database, other than a missing log.
@@ -161,7 +161,7 @@ pub struct LogIds<'a> {
 }
 
 impl<'a> LogIds<'a> {
-    /// Makes them for a replication with the base id `base`.
+    /// Makes the ids of the logs of a replication with the base id `base`.
     pub fn new(
         base: &str,
         replication: &'a Replication,
@@ -177,7 +177,7 @@ impl<'a> LogIds<'a> {
         }
     }
 
-    /// Returns those of older versions, newest first.
+    /// Returns the ids of older versions, newest version first.
     async fn older(&self) -> Result<&[String], LogError> {
         let computing = async || {
             let code = fetch_code(self.source, &self.replication.options.filter).await?;

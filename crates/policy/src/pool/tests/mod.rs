@@ -100,7 +100,7 @@ fn tagged(db: &str, ddoc: &str) -> Option<Affinity> {
 }
 
 impl World {
-    /// One language pool with these limits, whose waiters never wait for a process of their database.
+    /// One language pool with these limits, without `affinity_wait`: it reaps at once for a waiter.
     fn new(hard: u32, soft: u32) -> Self {
         Self::with(limits(hard, soft))
     }

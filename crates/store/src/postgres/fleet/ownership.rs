@@ -45,8 +45,8 @@ pub(super) fn entry(name: &DaemonName, epoch: Epoch, former: Vec<Epoch>) -> Vec<
     ]
 }
 
-/// Enters an epoch, and removes its former ones, `$4`, and those without a lease and documents. A removed epoch leaves
-/// only statuses of documents.
+/// Enters an epoch, and removes its former ones, `$4`, and those that have neither a lease nor documents. A removed
+/// epoch leaves only statuses of documents.
 pub(super) fn take_epoch() -> String {
     format!(
         "WITH over AS (SELECT epoch FROM settee.instances i WHERE lease_until <= clock_timestamp() \
@@ -68,8 +68,8 @@ pub(super) fn take_epoch() -> String {
     )
 }
 
-/// No row if the lease has expired. Checked once the row is locked: a daemon that found it expired owns the documents
-/// by then.
+/// Returns no row if the lease has expired, which is checked once its row is locked: by then another daemon may have
+/// found it expired, and own the documents.
 pub(super) fn renew() -> String {
     format!(
         "WITH known AS (SELECT lease_until, is_leaving FROM settee.instances WHERE epoch = $1 FOR UPDATE), \
@@ -142,7 +142,7 @@ pub(super) fn release() -> String {
     )
 }
 
-/// Its claims are free once its row is gone.
+/// Removes an epoch. Its claims are free once its row is gone.
 pub(super) fn depart() -> String {
     format!(
         "WITH gone AS (DELETE FROM settee.instances WHERE epoch = $1 RETURNING epoch), \
