@@ -20,7 +20,8 @@ pub(crate) const LOW_PERCENT: f64 = 20.0;
 /// Steps between the soft and the hard limit.
 pub(crate) const STEPS: u8 = 10;
 
-/// Steps down at a time: twice as fast as up, since an overloaded machine does not recover by itself.
+/// Steps down at each sample with high pressure: faster than up, since an overloaded machine does not recover by
+/// itself.
 pub(crate) const STEPS_DOWN: u8 = 2;
 
 /// Calm samples in a row for one step up.
@@ -218,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn gauges_are_read_and_missing_ones_are_ignored() {
+    fn gauges_are_parsed_and_invalid_ones_are_none() {
         let psi = "some avg10=12.50 avg60=1.00 avg300=0.00 total=5\nfull avg10=99.00 avg60=0.00\n";
         assert_eq!(stalled(psi), Some(12.5));
         for text in [
@@ -253,7 +254,7 @@ mod tests {
         }
 
         #[test]
-        fn a_level_moves_stepwise_with_a_cause_and_stays_between_the_thresholds(
+        fn a_level_moves_stepwise_with_a_cause_and_stays_while_pressure_is_between_the_thresholds(
             readings in prop::collection::vec((prop::option::of(-10.0..120.0_f64), prop::option::of(0.0..100.0_f64)), 0..200)
         ) {
             let mut governor = Governor::default();

@@ -24,12 +24,12 @@ pub(crate) struct FailureAverage {
 }
 
 impl FailureAverage {
-    /// For `_revs_diff`: revisions that turn out to be missing, without a known ancestor, are wasted.
+    /// For `_revs_diff`: revisions that turn out to be missing, without a known ancestor, count as wasted.
     pub(crate) const fn of_revs_diff() -> Self {
         Self::new(0.4, 0.95)
     }
 
-    /// For `_bulk_get`: documents that must be read separately anyway are wasted.
+    /// For `_bulk_get`: documents that must be read separately anyway count as wasted.
     pub(crate) const fn of_bulk_get() -> Self {
         Self::new(0.25, 0.5)
     }
@@ -49,7 +49,7 @@ impl FailureAverage {
         self.average <= self.worth_up_to || self.last_call.is_none_or(long_ago)
     }
 
-    /// Counts a call that wasted `wasted` of `all`. An empty call counts nothing.
+    /// Counts a call that wasted `wasted` of its `all` revisions or documents. An empty call does not count.
     #[allow(clippy::cast_precision_loss, reason = "shares of small numbers")]
     pub(crate) fn count(&mut self, wasted: usize, all: usize, now: Instant) {
         if all > 0 {
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn useless_calls_are_left_out_and_tried_again_after_38_seconds() {
+    fn useless_calls_are_skipped_and_retried_after_more_than_37_seconds() {
         let start = Instant::now();
         let mut average = FailureAverage::of_bulk_get();
         (0..100).for_each(|_| average.count(1, 10, start));

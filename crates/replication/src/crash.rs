@@ -62,7 +62,7 @@ pub enum Crash {
     /// The target did not answer which revisions it lacks.
     #[error("revs_diff_failed: {0}")]
     RevsDiffFailed(Answered),
-    /// The target accepted no batch.
+    /// The target answered a batch with an error, or did not say which of its documents it wrote, despite all retries.
     #[error("bulk_docs_failed: {0}")]
     BulkDocsFailed(Answered),
     /// The target's response to a document is neither success nor a refusal of the document.
@@ -97,7 +97,7 @@ pub enum Crash {
     #[strum(serialize = "worker_died")]
     #[error("worker_died: missing_doc: document '{id}' misses {revs}")]
     MissingDoc { id: String, revs: String },
-    /// No answer to a request.
+    /// A request failed, despite its retries if it had any.
     #[error("http_request_failed: {0}")]
     HttpRequestFailed(RequestFailed),
     /// The changes reader ended unexpectedly.
@@ -114,7 +114,7 @@ pub enum Crash {
     JobDied(String),
 }
 
-/// An unexpected response.
+/// An unexpected response, or why there was none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Answered {
     /// Method and URL of the request, if there was a response.

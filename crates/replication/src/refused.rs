@@ -15,7 +15,7 @@ pub struct RefusedDoc {
     pub rev: Option<String>,
     /// The error's name, for example `forbidden`.
     pub error: String,
-    /// The target's reason.
+    /// The target's reason, or why the document was not written to it.
     pub reason: String,
 }
 

@@ -42,7 +42,7 @@ pub trait Watcher: Send + Sync + fmt::Debug {
     fn written(&self, documents: Vec<(String, Option<Class>)>);
 }
 
-/// Ignores them.
+/// Ignores all documents.
 impl Watcher for () {
     fn class(&self, _: &str, _: &str) -> Class {
         0
@@ -111,7 +111,8 @@ pub trait DocumentStore: Send + Sync + fmt::Debug {
     /// Returns a `_local/` document by its id without that prefix.
     fn local(&self, id: &str) -> Answer<'_, Option<LocalDocument>>;
 
-    /// Writes a `_local/` document, or deletes it if there is no body. Returns its new number.
+    /// Writes a `_local/` document, or deletes it if there is no body. `expected` is the number that it replaces, if
+    /// the document exists. Returns its new number.
     fn edit_local(
         &self,
         id: &str,
@@ -119,7 +120,7 @@ pub trait DocumentStore: Send + Sync + fmt::Debug {
         body: Option<String>,
     ) -> Answer<'_, Result<u64, Conflict>>;
 
-    /// Returns the values kept for jobs of several documents, in the order of the request: JSON texts.
+    /// Returns the values kept for jobs of several documents, in the order of the request, as JSON text.
     fn kept_of(&self, ids: Vec<String>) -> Answer<'_, Vec<Option<String>>>;
 
     /// Returns the value kept for a document's job.

@@ -5,8 +5,8 @@ use std::io;
 /// A request to the store failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
-    /// The store cannot be opened, or refused the request: nothing was written. Once the operator has fixed it, the
-    /// next request opens it.
+    /// The store cannot be opened, or refused the request: nothing was written. Once the cause is removed, the next
+    /// request opens the store.
     #[error("{error}: {remedy}", error = .0, remedy = .0.remedy())]
     Open(#[from] OpenError),
     /// Reading or writing failed; nothing was written. The host's fault.
@@ -21,7 +21,7 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    /// Returns whether the store is available but refused the request.
+    /// Returns whether the store refused the request, rather than being in use or not answering.
     pub(crate) fn is_refusal(&self) -> bool {
         use OpenProblem as P;
         matches!(self, Self::Open(open) if !matches!(open.problem, P::InUse | P::Database(_)))

@@ -98,7 +98,7 @@ impl ExportRow {
         body: String,
         job: Option<String>,
     ) -> Result<Self, String> {
-        let damaged = |_| format!("what it has of {id} is no JSON");
+        let damaged = |_| format!("the stored values of {id} are not JSON");
         let doc = RawValue::from_string(body).map_err(damaged)?;
         let job = job
             .map(RawValue::from_string)
@@ -123,10 +123,10 @@ impl ExportRow {
                 Some(Revision { number, hash })
             }),
         };
-        revision.ok_or_else(|| format!("the revision {} of {} is none", self.rev, self.id))
+        revision.ok_or_else(|| format!("{} of {} is not a revision", self.rev, self.id))
     }
 
-    /// Returns the next rows: at most this many rows and bytes, but at least one row.
+    /// Returns the next rows: at most `most`, ending with the one that brings their documents to `bytes_max` bytes.
     ///
     /// # Errors
     /// That of a row.
@@ -153,7 +153,7 @@ impl ExportRow {
 }
 
 pub(super) trait RowSource: Send {
-    /// Returns the next rows of a kind after an id, without `_local/`, ordered by id; none at the end.
+    /// Returns the next rows of a kind, ordered by id, after the id `after`, which lacks `_local/`; none at the end.
     fn rows(&mut self, kind: RowKind, after: &str) -> Answer<'_, Vec<ExportRow>>;
 }
 
@@ -266,7 +266,7 @@ fn push_line(lines: &mut Vec<u8>, value: &impl Serialize) {
     lines.push(b'\n');
 }
 
-/// The last line.
+/// The number of rows so far, and the hash of all lines so far, for the last line.
 #[derive(Default)]
 struct Sum {
     rows: u64,
@@ -353,7 +353,7 @@ impl<R: BufRead> ExportReader<R> {
         if self.input.fill_buf()?.is_empty() {
             Ok(None)
         } else {
-            Err(self.damaged("something comes after it, and it is the last one"))
+            Err(self.damaged("it marks the end, but the file goes on"))
         }
     }
 

@@ -2,7 +2,7 @@
 //!
 //! SUMMARY   [`Turn`], and the handlers of events of processes: `spawn_ok`, `spawn_error`, `EXIT`, `os_proc_idle`,
 //!           the end of teaching; and of reload and shutdown.
-//! PROMISES  A process removed from one table is in another, or stopped, when a handler ends.
+//! PROMISES  When a handler ends, a process removed from one table is in another, unless it has exited.
 //! CALLED    By [`super::Pools::handle`], which flushes afterwards.
 //! SOURCE    couch_proc_manager 001: handle_call, handle_cast, handle_info, remove_proc.
 
@@ -30,7 +30,8 @@ impl Turn<'_> {
         }
     }
 
-    /// `spawn_ok`: the process goes to its request, if that is still waiting.
+    /// `spawn_ok`: the process goes to its request, or becomes idle if that has ended. At shutdown, and in a pool being
+    /// removed, it is stopped.
     pub(super) fn spawn_ok(&mut self, number: u64) {
         let Some(opening) = self.pool.finish_opening(number, self.ledger.now) else {
             return;
@@ -45,7 +46,8 @@ impl Turn<'_> {
         }
     }
 
-    /// `spawn_error` and every other failed opening: the slot is free again (PM-7).
+    /// `spawn_error` and every other failed opening: the slot is free again (PM-7), its request is refused, and the
+    /// failure counts toward throttling.
     pub(super) fn spawn_error(&mut self, number: u64, failure: Failure) {
         let Some(opening) = self.pool.fail_opening(number) else {
             return;
@@ -159,7 +161,8 @@ impl Turn<'_> {
         }
     }
 
-    /// The operating system's report of a process's memory.
+    /// Stores the memory use of a process, in bytes. The process is stopped at the hard limit, even if it is in use;
+    /// at the soft limit only if it is idle.
     pub(super) fn memory(&mut self, number: u64, bytes: u64) {
         let recycle = self.pool.settings.recycle;
         let Some(proc) = self.pool.procs.get_mut(&number) else {
@@ -177,9 +180,9 @@ impl Turn<'_> {
         }
     }
 
-    /// `os_proc_idle`: the pool shrinks to one below its soft limit; tagged processes are always stopped, down to
-    /// `init_size` and `min_free`, unless they can forget and would lose nothing but their tag. A pool with culling
-    /// shrinks only by that.
+    /// `os_proc_idle`: stops an idle process if the pool has at least `soft_limit` processes; a tagged one in any case,
+    /// unless it can forget its tenant and knows no design document. `init_size` and `min_free` processes remain. A
+    /// pool with culling ignores the event.
     pub(super) fn os_proc_idle(&mut self, number: u64) {
         if self.pool.settings.cull.is_some() || self.pool.surplus() == 0 {
             return;
@@ -199,7 +202,8 @@ impl Turn<'_> {
         }
     }
 
-    /// Stops the idle processes from before the last reload, oldest first.
+    /// Stops the idle processes from before the last reload, or change of settings that replaces processes, oldest
+    /// first.
     pub(super) fn stop_stale(&mut self) {
         for number in self.numbers_sorted() {
             let is_idle = self.pool.procs[&number].state == ProcState::Idle;

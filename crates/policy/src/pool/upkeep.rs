@@ -35,7 +35,7 @@ impl Turn<'_> {
         }
     }
 
-    /// The timer has fired.
+    /// The timer has fired: ends what is over of throttle, stress and pause, then stops idle processes.
     pub(super) fn woken(&mut self) {
         self.sleep();
         let now = self.ledger.now;
@@ -145,7 +145,7 @@ impl Turn<'_> {
         let cull = self.pool.settings.cull;
         let cull = cull.and_then(|cull| self.pool.cull_at(&cull));
         let times = [age, cull].into_iter().flatten();
-        // Overdue work waits for an event: for a stopping process.
+        // Overdue work waits until a stopping process has ended, not for the timer.
         let later = times.filter(|at| *at > self.ledger.now);
         later
             .chain(life.throttle.until())
@@ -176,8 +176,8 @@ impl Pool {
         Some((since + cull.after).max(self.life.last_cull + cull.interval))
     }
 
-    /// The process that has been idle for longest, and since when. If processes are not shared, those without a
-    /// tenant are last if the pool keeps them in advance.
+    /// The process that has been idle for longest, and since when. In a pool of unshared processes, one without a
+    /// tenant is chosen only if more than `min_free` are free, or if none with a tenant is idle.
     pub(crate) fn longest_idle(&self) -> Option<(u64, Timestamp)> {
         let tagged = self.idle.oldest_used();
         let keeps_untagged = self.settings.reuse == Reuse::Database && self.surplus_free() == 0;

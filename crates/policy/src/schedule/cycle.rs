@@ -20,7 +20,8 @@ impl Scheduler {
         }
     }
 
-    /// Trims; then stops one job for each one waiting beyond the free slots, within the remaining churn; then fills.
+    /// Updates shares; trims; then stops one job for each one waiting beyond the free slots, within the remaining
+    /// churn; then fills.
     fn cycle_current(&mut self, now: WallTime, out: &mut Vec<ScheduleAction>) {
         self.update_shares(now);
         // Jobs stopped by an earlier cycle that are not gone yet also count as churn.

@@ -29,10 +29,10 @@ pub(crate) const PROBES_MAX: usize = 16;
 /// A server silent for this long is reported at each probe. Daemons that reach it get its jobs.
 pub const UNREACHABLE_AFTER: Duration = Duration::from_secs(30);
 
-/// Maximum time over which the jobs of a returned server are started ..
+/// Maximum time over which the jobs of a returned server are started.
 pub(crate) const SPREAD_MAX: Duration = Duration::from_secs(10);
 
-/// .. and the time between two of them, if that is less.
+/// Time between two of these starts; less for more jobs than fit into [`SPREAD_MAX`].
 pub(crate) const SPREAD_EACH: Duration = Duration::from_millis(2);
 
 /// The state of a server.
@@ -78,7 +78,7 @@ impl Outages {
         Some(outage)
     }
 
-    /// Returns when the next probe is due.
+    /// Returns when the next probe is due; `None` while [`PROBES_MAX`] probes run.
     fn next(&self) -> Option<WallTime> {
         let (due, _) = self.due.first()?;
         (self.asked < PROBES_MAX).then_some(*due)
@@ -121,7 +121,7 @@ impl Scheduler {
         }
     }
 
-    /// Returns when the next probe is due.
+    /// Returns when the next probe is due; `None` if none may start yet, or after shutdown.
     pub(super) fn next_probe(&self) -> Option<WallTime> {
         self.outages.next().filter(|_| !self.shutting_down)
     }

@@ -87,7 +87,7 @@ impl Coefficient {
     }
 }
 
-/// How slots are divided between replicator databases, and users without one.
+/// The shares of slots of replicator databases, and of users for their jobs without a database.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Shares(BTreeMap<Arc<str>, u16>);
 

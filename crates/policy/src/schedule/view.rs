@@ -87,7 +87,7 @@ pub struct ShownJob {
     pub level: Level,
     /// When it was last started; `None` if never.
     pub last_started: Option<WallTime>,
-    /// The pause, present from the order on, while the job is still stopping.
+    /// The job's pause, from the order on: also while the job is still stopping.
     pub paused: Option<Pause>,
     /// Its state in lists.
     pub listed: JobState,
@@ -105,7 +105,7 @@ impl JobView<'_> {
     }
 }
 
-/// Why a job does not run, or will never run again. Displayed as text.
+/// Why a job does not run. Displayed as text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WhyNot {
     /// All slots are taken.
@@ -226,7 +226,8 @@ impl Scheduler {
         Some(self.jobs.state_rules.state(self.jobs.get(slot)))
     }
 
-    /// Returns since when a job has been failing; `None` if it is paused, completed, or was last stopped.
+    /// Returns since when a job has been failing; `None` if it has been healthy or stopped since its latest crash, or
+    /// is paused or gone.
     pub fn failing(&self, id: &str) -> Option<Failing> {
         let job = self.jobs.get(self.find(id)?);
         let since = job.failing_since?;

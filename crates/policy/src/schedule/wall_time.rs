@@ -6,10 +6,10 @@ use std::time::Duration;
 
 const SECONDS_PER_DAY: u64 = 24 * 60 * 60;
 
-/// Days from the March of the year zero to 1970.
+/// Days from 1 March of the year 0 to 1 January 1970.
 const FROM_YEAR_ZERO: u64 = 719_468;
 
-/// An instant in UTC; histories are shown to users.
+/// An instant in UTC, as shown to users in histories.
 ///
 /// # Units
 /// Microseconds since 1970. Shown in whole seconds: `2026-11-22T00:07:17Z`.
@@ -30,7 +30,7 @@ impl WallTime {
         self.0
     }
 
-    /// Parses the shown form.
+    /// Parses the shown form. Days and times of day out of range are accepted.
     pub fn parse(text: &str) -> Option<Self> {
         let number = |from: usize, to: usize| text.get(from..to)?.parse::<u64>().ok();
         let (year, month, day) = (number(0, 4)?, number(5, 7)?, number(8, 10)?);

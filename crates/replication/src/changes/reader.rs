@@ -30,7 +30,7 @@ use crate::open::why_closed;
 use crate::refused::{RefusalListener, RefusedDoc};
 use crate::seq::Seq;
 
-/// Doubles with each failure without progress.
+/// The delay before a new request: doubles each time until there is progress.
 const BACKOFF: Backoff = Backoff::new(WAIT_MIN, 2, Duration::MAX);
 /// Maximum delay after a broken connection.
 const CLOSED_WAIT_MAX: Duration = Duration::from_secs(5);
@@ -110,7 +110,7 @@ enum Interrupted {
 enum FeedEnd {
     /// A normal feed is complete.
     Complete,
-    /// The source ended a continuous feed, as it regularly does.
+    /// The source ended a continuous feed, as it regularly does, or needs another request.
     Pause,
     /// The manager has ended.
     Unwanted,
@@ -136,8 +136,9 @@ impl ChangesReader {
     /// Reads until the feed ends, or the manager does.
     ///
     /// # Errors
-    /// [`Crash::ChangesReqFailed`] after more failures than `retries`;
-    /// [`Crash::MaxBackoff`].
+    /// [`Crash::ChangesReqFailed`] after more failures than `retries`, or why the database cannot be opened if the last
+    /// one was a 404; [`Crash::DbNotFound`] once a subscription reports that the database was deleted;
+    /// [`Crash::MaxBackoff`]; [`Crash::ReplicationAuthError`].
     pub async fn run(mut self, queue: Producer<Change>) -> Result<(), Crash> {
         let mut left = self.retries;
         let mut backoff = BACKOFF;
@@ -190,7 +191,10 @@ impl ChangesReader {
         }
     }
 
-    /// With a subscription, waits until there is something to read, and then reads with the requested kind of feed.
+    /// With a subscription, waits until there is something to read, and sets the kind of feed to read it with.
+    ///
+    /// # Errors
+    /// The database was deleted.
     async fn turn(&mut self) -> Result<(), Crash> {
         let Some(subscription) = &mut self.subscription else {
             return Ok(());
@@ -225,7 +229,10 @@ impl ChangesReader {
         match reply.status {
             StatusCode::OK => self.read_body(reply.asked, reply.body, queue).await,
             StatusCode::METHOD_NOT_ALLOWED if self.query.filter_here() => {
-                info!(self.log, "the source filters no ids; they are chosen here");
+                info!(
+                    self.log,
+                    "the source does not filter by document id; ids are filtered here"
+                );
                 Ok(FeedEnd::Pause)
             }
             status => {
@@ -282,14 +289,15 @@ impl ChangesReader {
             (Ok(_), Framing::Continuous) => Ok(FeedEnd::Pause),
             (Err(FeedError::Truncated), _) => Err(interrupted(
                 &asked,
-                BodyFailed::Broken("it ended in the middle".to_owned()),
+                BodyFailed::Broken("the feed ended in the middle".to_owned()),
                 any_byte,
             )),
             (Err(error), _) => Err(error.into()),
         }
     }
 
-    /// Returns `false` if the manager has ended.
+    /// Queues a row or marker, and skips a document that must not be replicated. Returns `false` if the manager has
+    /// ended.
     async fn take(&mut self, line: Line, queue: &Producer<Change>) -> bool {
         let row = match line {
             Line::LastSeq(seq) if seq == self.since => return true,

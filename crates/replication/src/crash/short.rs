@@ -77,7 +77,7 @@ const CANNOT_BE_REACHED: &str = "cannot be reached";
 
 /// Resources that this host may lack for a connection: words of the system's error, and the reason.
 const LACKS: [(&str, &str); 2] = [
-    ("max_user_watches", "no watches of epoll left"),
+    ("max_user_watches", "no epoll watches left"),
     ("Too many open files", "too many open files"),
 ];
 
@@ -190,7 +190,7 @@ fn host(url: &str) -> Option<String> {
     url.host_str().map(str::to_owned)
 }
 
-/// Returns host and port of a URL.
+/// Returns host and port of the URL that a text begins with.
 fn server(url: &str) -> Option<String> {
     let parsed = url::Url::parse(url.split_whitespace().next()?).ok()?;
     let port = parsed.port_or_known_default()?;
@@ -217,7 +217,7 @@ mod tests {
             ("Too many open files (os error 24)", "too many open files"),
             (
                 "they are used up (sysctl fs.epoll.max_user_watches)",
-                "no watches of epoll left",
+                "no epoll watches left",
             ),
         ] {
             let lack = Cause::Connect {
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_causes_have_equal_words_without_ids_or_credentials() {
+    fn equal_causes_have_equal_words_without_credentials_or_server_messages() {
         let refused = |kind| Cause::Connect {
             kind,
             said: "secret".to_owned(),
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_server_without_tls_is_distinguished_from_one_with_a_wrong_certificate() {
+    async fn a_server_without_tls_is_reported_as_such_with_its_address_and_the_remedy() {
         use tokio::io::{AsyncReadExt, AsyncWriteExt};
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();

@@ -48,7 +48,7 @@ pub(crate) enum BodyFailed {
     /// The connection broke, the data was not HTTP, or the source of a forwarded body failed.
     #[error("{0}")]
     Broken(String),
-    /// It exceeds its reader's maximum, in bytes.
+    /// The body exceeds its reader's maximum, in bytes.
     #[error("it is longer than {0} bytes")]
     TooLong(usize),
 }
@@ -72,10 +72,10 @@ impl<C: Chunks> Chunks for &mut C {
     }
 }
 
-/// Collects a stream, reserving memory for `expected` bytes.
+/// Collects a stream, reserving memory for `expected` bytes. Returns `None` if it exceeds `max` bytes.
 ///
 /// # Errors
-/// The stream broke; `None` if it exceeds `max` bytes; then nothing is kept.
+/// The stream broke, or has the wrong format.
 pub(crate) async fn collect(
     chunks: &mut impl Chunks,
     expected: usize,
@@ -100,7 +100,7 @@ pub(crate) async fn collect(
 }
 
 /// The body of a streamed response. Holds one of the endpoint's connections until it has ended or is dropped. Fails
-/// if nothing arrives for the connection timeout.
+/// if nothing arrives for the connection timeout, or at the deadline of the request.
 pub(crate) struct BodyStream {
     /// `None` once it has ended.
     body: Option<BoxStream<'static, reqwest::Result<Bytes>>>,
@@ -129,7 +129,10 @@ impl BodyStream {
         }
     }
 
-    /// Reads at most `bytes_max` bytes; `length` bytes are expected.
+    /// Reads the whole body, of which `length` bytes are expected.
+    ///
+    /// # Errors
+    /// The body broke off, or has more than `bytes_max` bytes.
     pub(crate) async fn read_whole(
         mut self,
         length: usize,

@@ -37,9 +37,9 @@ const KEEPALIVE: Duration = Duration::from_secs(60);
 #[derive(Clone, Default, PartialEq, Eq, Hash)]
 pub(super) struct Route {
     pub(super) proxy: Option<ProxySpec>,
-    /// Replaces the URL's target. Its name and port keep connections separate.
+    /// Replaces the URL's target. URLs with different names or ports share no connections.
     pub(super) target_override: Option<Override>,
-    /// The ports of configured rules.
+    /// The ports of this route that a rule names.
     pub(super) ports: Ports,
 }
 
@@ -76,7 +76,7 @@ impl Pools {
     /// Returns the pool of one route.
     pub(super) fn get(&mut self, clients: &Arc<Clients>, route: &Route) -> Result<Client, String> {
         let is_current = |known| Arc::ptr_eq(known, clients);
-        // Endpoints keep the pools that they use; others are rebuilt on demand.
+        // Requests in flight keep their pools; others are rebuilt on demand.
         if !self.clients.as_ref().is_some_and(is_current) || self.by_route.len() >= POOLS_MAX {
             self.by_route.clear();
             self.clients = Some(Arc::clone(clients));
@@ -172,7 +172,7 @@ impl Clients {
     }
 }
 
-/// Installs the cryptography of TLS once.
+/// Installs the cryptography provider for TLS, once.
 fn install_provider() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -185,7 +185,7 @@ fn proxy_of(spec: &ProxySpec) -> reqwest::Result<Proxy> {
     let plain = spec.url();
     let url = match (url::Url::parse(&plain), spec.auth()) {
         (Ok(mut url), Some(auth)) => {
-            // Percent-encoded for the URL; CouchDB's URLs have them literally.
+            // Percent-encoded here; in CouchDB's URLs of proxies user and password are literal.
             let _ = url.set_username(&super::encode(&auth.user));
             let _ = url.set_password(Some(&super::encode(&auth.password)));
             url.to_string()

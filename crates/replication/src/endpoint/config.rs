@@ -26,7 +26,7 @@ pub struct HttpSettings {
     pub(crate) side: Side,
     /// Concurrent requests; at least 1.
     pub(crate) http_connections: u32,
-    /// No request is retried after half of it: a job that fails must not look healthy.
+    /// A request that has failed for more than half of it is not retried: a job that fails must not look healthy.
     pub(crate) health_threshold: Duration,
 }
 
@@ -64,7 +64,7 @@ pub struct HttpConfig {
     pub verify_ssl_certificates: bool,
     /// Certificates that are trusted, in PEM; the system's if `None`.
     pub ssl_trusted_certificates_file: Option<PathBuf>,
-    /// How often certificates are reloaded, for endpoints created afterwards.
+    /// How often certificates are reloaded, for connections opened afterwards.
     pub cacert_reload_interval: Duration,
     /// The client's certificate, in PEM.
     pub cert_file: Option<PathBuf>,
@@ -79,7 +79,7 @@ pub struct HttpConfig {
     /// Hosts and networks that connections may go to, separated by commas: see
     /// [`crate::endpoint::rules::EndpointRules`].
     pub endpoints_allowed: String,
-    /// Exceptions to these.
+    /// Exceptions to `endpoints_allowed`.
     pub endpoints_denied: String,
     /// Further origins that redirects may lead to, separated by commas.
     pub redirects_to: String,

@@ -140,7 +140,7 @@ fn is_of_this_machine(address: IpAddr) -> bool {
 pub(super) struct Guarded {
     pub(super) guard: Guard,
     pub(super) ports: Ports,
-    /// Resolved for every name.
+    /// Resolved instead of any name.
     pub(super) instead: Option<Target>,
 }
 

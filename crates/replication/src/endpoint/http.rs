@@ -74,7 +74,7 @@ impl Http {
     /// Creates a handle without opening connections. Reads certificate files, which blocks.
     ///
     /// # Errors
-    /// A certificate file cannot be read or used, or two settings contradict each other.
+    /// A certificate file cannot be read or used, or a setting is invalid or needs another one.
     pub fn new(config: HttpConfig, logger: &slog::Logger) -> Result<Self, HttpConfigError> {
         Self::beside(Listening::default(), config, logger)
     }
@@ -117,7 +117,8 @@ impl Http {
         }
     }
 
-    /// Sets the configuration of endpoints made from now on. Reads files, see [`Http::new`].
+    /// Sets the configuration: timeouts, sessions and `redirects_to` for endpoints made from now on, the rest for
+    /// requests from now on. Reads files, see [`Http::new`].
     ///
     /// # Errors
     /// See [`Http::new`]; nothing is changed then.

@@ -20,15 +20,16 @@ const INCREASE: u64 = 12;
 pub(super) const INTERVAL_MAX: u64 = 25_000;
 /// Maximum `Retry-After` that is honoured, in milliseconds.
 const PAUSE_MAX: u64 = 25_000;
-/// Answers within this time after one that counted are ignored: they belong together.
+/// Answers within this time after one that counted are ignored, in milliseconds: they belong together.
 const IGNORED_WITHIN: u64 = 80;
-/// After this long without an answer that counts, time itself shortens the interval ..
+/// An answer other than 429, later than this after the last one that counted, in milliseconds, also shortens the
+/// interval by the time passed, times [`DECAY`].
 const DECAY_AFTER: u64 = 1_000;
-/// .. by this multiple of the time passed.
+/// See [`DECAY_AFTER`].
 const DECAY: u64 = 2;
-/// How often entries are dropped ..
+/// How often stale entries are dropped, in milliseconds.
 const CLEAN_EVERY: u64 = 50_000;
-/// .. that have not changed for this long.
+/// An entry is stale if it has not changed for longer than this, in milliseconds.
 const STALE_AFTER: u64 = 25_000;
 
 /// A database and a method.
@@ -93,7 +94,7 @@ impl Limiter {
         };
     }
 
-    /// Records another answer.
+    /// Records an answer other than 429.
     pub(super) fn success(&mut self, url: &Arc<str>, method: &Method, now: u64) {
         self.clean(now);
         let key = (url.clone(), method.clone());

@@ -1,7 +1,7 @@
 //! The targets of requests: URLs of a database, and redirects.
 //!
-//! PROMISES  A request uses the path as written, or is not sent. URLs lose segments like `..`, even percent-encoded
-//!           (`%2E%2E`), anything after a `#`, and some characters; `\\` becomes `/`.
+//! PROMISES  A request uses the path as written, or is not sent: parsing a URL would drop segments like `..`, even
+//!           percent-encoded (`%2E%2E`), anything after a `#`, and some characters, and turn `\\` into `/`.
 
 use percent_encoding::percent_decode_str;
 use reqwest::header::{HeaderMap, LOCATION};
@@ -31,7 +31,8 @@ impl Base {
         Self { path, query }
     }
 
-    /// Returns the URL of a resource in the database. `path` is encoded; values of `query` are not.
+    /// Returns the URL of a resource in the database. `path` must be percent-encoded; values of `query` are encoded
+    /// here.
     pub(super) fn url(&self, path: &str, query: &[(String, String)]) -> Result<Url, String> {
         let url = self.url_of(&self.query, path, query)?;
         if keeps_path(&url, &format!("{}{path}", self.path)) {
@@ -120,9 +121,12 @@ pub(super) fn redirected(from: &Url, headers: &HeaderMap) -> Result<Url, String>
     Ok(url)
 }
 
-/// Returns whether a redirect to `to` stays within the origin of `asked`, or leads to another origin in `allowed`. A
-/// name with a trailing dot and the same name without one are the same server; the original spelling of the name is
-/// used.
+/// Returns `true` if a redirect to `to` stays within the origin of `asked`, `false` if it leads to another origin in
+/// `allowed`. A name with a trailing dot and the same name without one are the same server; `to` then gets the spelling
+/// of `asked`.
+///
+/// # Errors
+/// [`Cause::RedirectedElsewhere`].
 pub(super) fn leads(asked: &Url, to: &mut Url, allowed: &[String]) -> Result<bool, Cause> {
     let (from, there) = (origin(asked), origin(to));
     if from == there {

@@ -49,7 +49,7 @@ pub(crate) struct Retries {
 }
 
 impl Retries {
-    /// Allows `left` retries, the last one at most `limit` after the first failure.
+    /// Allows `left` retries, each of a failure at most `limit` after the first one.
     pub const fn new(left: u32, limit: Duration) -> Self {
         Self {
             left,

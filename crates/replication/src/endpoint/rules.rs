@@ -137,7 +137,7 @@ impl EndpointRules {
     /// Checks a host by name only: a proxy resolves it, or it is not resolved yet.
     ///
     /// # Errors
-    /// Connecting to it is denied; unless `is_looked_up_later`, also for a name that only a network could allow.
+    /// Connecting to it is denied. Unless `is_looked_up_later`, so is a name that only a network could allow.
     pub(crate) fn check_name(
         &self,
         name: &str,
@@ -192,7 +192,7 @@ fn reaches(
     port == Some(listener.port()) && (at == address || (is_wide && is_here(address)))
 }
 
-/// Returns an address, and its translations on the way.
+/// Returns an address, and the IPv4 addresses that routers may translate it to.
 fn forms(address: IpAddr) -> Vec<IpAddr> {
     let mut forms = vec![address];
     if let IpAddr::V6(v6) = address {
@@ -361,7 +361,7 @@ pub(crate) fn origin(url: &Url) -> String {
     url.origin().ascii_serialization()
 }
 
-/// Parses a bare origin: `https://HOST`, optionally with a port.
+/// Parses a bare origin: `http://HOST` or `https://HOST`, optionally with a port.
 pub fn parse_origin(text: &str) -> Option<String> {
     let url = Url::parse(text).ok()?;
     let is_bare = matches!(url.path(), "" | "/")

@@ -32,7 +32,7 @@ const RENEWALS_MAX: u32 = 3;
 /// Maximum length of a body that is drained to reuse its connection.
 const DRAINED_BYTES_MAX: usize = 64 << 10;
 
-/// Maximum duration of that.
+/// Maximum time to drain a body.
 const DRAIN_MAX: Duration = Duration::from_secs(1);
 
 /// Why an attempt yielded no response to return.
@@ -221,7 +221,7 @@ impl Endpoint {
         })
     }
 
-    /// Delays further requests after a 429 or 503.
+    /// Delays further requests after a 429, or a 503 with `Retry-After`.
     fn slow_down(&self, method: &Method, response: &Response) {
         let is_429 = match response.status() {
             StatusCode::TOO_MANY_REQUESTS => true,
@@ -263,7 +263,7 @@ impl Endpoint {
         self.0.secrets.shown(&body)
     }
 
-    /// Sends a request once and waits for the response's headers.
+    /// Sends a request once and waits for the response's headers. Returns the response, with the deadline for its body.
     pub(super) async fn exchange(
         &self,
         sending: &mut Sending,

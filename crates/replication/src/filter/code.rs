@@ -56,7 +56,7 @@ impl FilterError {
 /// has no code.
 ///
 /// # Errors
-/// The source cannot be opened, or there is no such function.
+/// The source or the design document cannot be read, or there is no such function.
 pub async fn fetch_code(source: &Endpoint, filter: &Filter) -> Result<Option<String>, FilterError> {
     let Filter::Function { ddoc, name, .. } = filter else {
         return Ok(None);
@@ -148,7 +148,7 @@ pub(super) fn code_of(
 /// Trims spaces around one-line code.
 ///
 /// CouchDB uses a regular expression whose `.` matches no newline and whose blanks are spaces only, so multi-line
-/// code and a trailing newline stay as they are. Ids depend on it.
+/// code and a trailing newline stay as they are. The ids of replications depend on it.
 fn trimmed(code: &str) -> String {
     let (line, end) = match code.strip_suffix('\n') {
         Some(line) => (line, "\n"),

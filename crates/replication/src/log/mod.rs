@@ -52,7 +52,7 @@ pub struct CommonAncestor {
 /// Why no checkpoint was read or written.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LogError {
-    /// No answer.
+    /// A request failed despite its retries.
     #[error("{0}")]
     Request(#[from] RequestFailed),
     /// An error of the database, other than a missing log.
@@ -66,7 +66,7 @@ pub enum LogError {
         /// The server's reason.
         reason: String,
     },
-    /// Something else has written another body since.
+    /// Something else has changed the log since it was read.
     #[error("conflict")]
     Conflict,
     /// An invalid answer.
@@ -161,7 +161,7 @@ pub struct LogIds<'a> {
 }
 
 impl<'a> LogIds<'a> {
-    /// Makes them for a replication with the base id `base`.
+    /// Makes the ids of the logs of a replication with the base id `base`.
     pub fn new(
         base: &str,
         replication: &'a Replication,
@@ -177,7 +177,7 @@ impl<'a> LogIds<'a> {
         }
     }
 
-    /// Returns those of older versions, newest first.
+    /// Returns the ids of older versions, newest version first.
     async fn older(&self) -> Result<&[String], LogError> {
         let computing = async || {
             let code = fetch_code(self.source, &self.replication.options.filter).await?;
@@ -193,7 +193,8 @@ impl<'a> LogIds<'a> {
 /// [`CheckpointLog::is_older`].
 ///
 /// # Errors
-/// The database answers with an error other than a missing log, or not at all.
+/// The database answers with an error other than a missing log, or not at all; or older ids need the code of a filter
+/// that cannot be read.
 pub async fn find(endpoint: &Endpoint, ids: &LogIds<'_>) -> Result<CheckpointLog, LogError> {
     let id = format!("_local/{}", ids.newest);
     if let Some(log) = read(endpoint, &id).await? {
@@ -281,7 +282,7 @@ pub fn compare(source: &LogBody, target: &LogBody) -> CommonAncestor {
 }
 
 /// Makes a checkpoint: commits both sides, compares their start times with those at the start of the run, writes the
-/// source's log and then the target's. Returns the written entry.
+/// source's log and then the target's. Returns what both logs contain now.
 ///
 /// # Errors
 /// See [`CheckpointError`]. If only the target's log failed, the next run continues from the source's.
@@ -340,7 +341,8 @@ pub async fn check_databases(source: &Side, target: &Side, read: &Seq) -> Result
 }
 
 impl Side {
-    /// Whether the database is still the one at the start of the run. Servers without one answer `0`.
+    /// Whether the database is still the one at the start of the run; true if a start time is `0`, which is the answer
+    /// of servers without start times.
     fn lives_since(&self, instance_start_time: &str) -> bool {
         let known = &*self.info.instance_start_time;
         known == instance_start_time || known == "0" || instance_start_time == "0"
@@ -350,7 +352,7 @@ impl Side {
 /// Commits a database's writes, and returns its start time.
 ///
 /// # Errors
-/// Any other answer.
+/// The answer is not a 201 with a start time, or there is none.
 pub(crate) async fn ensure_full_commit(endpoint: &Endpoint) -> Result<String, LogError> {
     #[derive(Deserialize)]
     struct Committed {
@@ -369,7 +371,7 @@ pub(crate) async fn ensure_full_commit(endpoint: &Endpoint) -> Result<String, Lo
 /// Writes a log and remembers its revision. An earlier try with a lost answer also counts as success.
 ///
 /// # Errors
-/// [`LogError::Conflict`] if it has another content by now; other answers; no answer.
+/// [`LogError::Conflict`] if the log has other content by now; otherwise the database refused it, or did not answer.
 pub(crate) async fn write(
     endpoint: &Endpoint,
     log: &mut CheckpointLog,

@@ -1,7 +1,7 @@
 //! Masks secrets of a replication for display.
 //!
-//! SOURCE    couch_replicator_utils and couch_replicator_docs: passwords in URLs are masked; for other readers, user
-//!           information is removed entirely, as are `headers` and `auth`.
+//! SOURCE    couch_replicator_utils and couch_replicator_docs: passwords in URLs are masked; for readers other than the
+//!           document's owner, user information is removed entirely, as are `headers` and `auth`.
 //! DIFFERS   For other readers, the user information of proxy URLs is removed as well. Of URL parameters only names are
 //!           shown: any value may be a secret (`token`, `apikey`).
 
@@ -21,7 +21,7 @@ pub(crate) fn mask_query(query: &str) -> String {
     masked.join("&")
 }
 
-/// Returns a URL with masked parameter values, and everything after a `#` masked with them.
+/// Returns a URL with masked parameter values; a fragment after them is masked with the last one.
 pub(crate) fn mask_params(url: &str) -> String {
     match url.split_once('?') {
         Some((path, query)) => format!("{path}?{}", mask_query(query)),

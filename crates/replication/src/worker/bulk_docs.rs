@@ -1,7 +1,7 @@
 //! Writes many documents with one request.
 //!
-//! SUMMARY   A [`WriteBatch`] collects documents' texts; it is written when the next one exceeds [`BATCH_BYTES_MAX`],
-//!           and at the end.
+//! SUMMARY   A [`WriteBatch`] collects documents; it is written when the next one would exceed [`BATCH_BYTES_MAX`], and
+//!           at the end.
 //! PROMISES  A batch that is too large for the target, or that is rejected because of one document, is split in
 //!           halves down to that document, which is refused. Each refusal is reported with id and reason. Documents
 //!           with an unclear result are rewritten as often as requests are retried; then the job ends. An unknown
@@ -31,7 +31,7 @@ pub(crate) const BATCH_BYTES_MAX: usize = 4 << 20;
 
 const EXPECTATION_FAILED: StatusCode = StatusCode::EXPECTATION_FAILED;
 
-/// Texts of documents to write together.
+/// Documents to write together, as JSON text.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct WriteBatch {
     documents: Vec<String>,
@@ -72,7 +72,7 @@ struct Evidence {
     /// Whether the target has written a neighbour: another document of the batch; for a single document, an earlier
     /// one of the same replication.
     neighbour: bool,
-    /// The target's last error for documents that are refused if it repeats that.
+    /// For each document that is refused if the target repeats its error: that error.
     said: FxHashMap<String, Outcome>,
 }
 
@@ -255,7 +255,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_batch_is_written_whole_or_in_parts() {
+    fn the_body_of_a_request_lists_its_documents() {
         let documents = ["{\"a\":1}", "{\"b\":2}", "{\"c\":3}"].map(str::to_owned);
         assert_eq!(
             body(&documents),
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_never_grows_beyond_its_limit() {
+    fn a_batch_exceeds_its_limit_only_with_a_single_document() {
         let half = "x".repeat(BATCH_BYTES_MAX / 2);
         let mut batch = WriteBatch::default();
         assert!(batch.fits(&half));

@@ -202,7 +202,8 @@ impl Worker {
         ask(&self.source, asked, attachments).await
     }
 
-    /// Takes wanted documents from an answer. Returns those still open.
+    /// Puts those wanted documents of an answer in the batch that pass the filter and have no attachments. Returns what
+    /// is still open.
     async fn take(
         &self,
         reply: Reply,
@@ -284,7 +285,7 @@ fn revisions_of(wanted: &Wanted) -> impl Iterator<Item = RevRequest<'_>> {
 
 fn question(docs: &[RevRequest<'_>]) -> Vec<u8> {
     let question = BTreeMap::from([("docs", docs)]);
-    serde_json::to_vec(&question).expect("RP-3: texts are JSON")
+    serde_json::to_vec(&question).expect("RP-3: strings can be written as JSON")
 }
 
 /// Whether a smaller request may help: the answer is too long, or the source rejects requests of this size.

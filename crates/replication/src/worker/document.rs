@@ -120,7 +120,7 @@ pub(crate) fn attachments(raw: &RawValue) -> Option<Vec<(String, Attachment)>> {
     all.iter().map(read).collect()
 }
 
-/// Returns the document's text with stubs converted to following attachments.
+/// Returns the document's text with stubs converted to following attachments; `None` without valid attachments.
 ///
 /// Only the value of `_attachments` is rewritten: the rest is kept byte for byte.
 pub(crate) fn with_following(text: &str, meta: &DocMeta<'_>) -> Option<String> {
@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_document_is_scanned_and_not_parsed() {
+    fn metadata_needs_an_id_a_revision_and_its_ancestors() {
         let text =
             br#"{"_id":"a\u00e9","_rev":"1-x","n":1.0,"_revisions":{"start":1,"ids":["x"]}}"#;
         let meta = DocMeta::read(text).unwrap();

@@ -121,7 +121,8 @@ impl Worker {
         }
     }
 
-    /// Takes wanted documents. Returns `false` if an attachment is missing.
+    /// Puts the wanted documents of an answer that pass the filter in the batch. Returns `false` if one of them lacks
+    /// the bytes of an attachment.
     async fn take_inline(
         &self,
         reply: &Reply,

@@ -33,7 +33,7 @@ const REMOVE_LOCALS: &str = "DELETE FROM settee.locals WHERE id = ANY($1)";
 const KEEP: &str = "INSERT INTO settee.jobs (doc_id, kept, kept_at) SELECT *, $3 FROM unnest($1::text[], $2::text[]) \
      ON CONFLICT (doc_id) DO UPDATE SET kept = excluded.kept, kept_at = excluded.kept_at";
 
-/// If a document no longer requests a replication, other documents may own it. A new row has no replication yet.
+/// If a document no longer requests a replication, other documents may own that one. A new row has no replication yet.
 const WANT: &str = "INSERT INTO settee.jobs (doc_id, wanted, kept_at) SELECT *, $3 FROM unnest($1::text[], $2::boolean[]) \
      ON CONFLICT (doc_id) DO UPDATE SET wanted = excluded.wanted, \
      rep_id = CASE WHEN excluded.wanted THEN jobs.rep_id END, past = CASE WHEN excluded.wanted THEN jobs.past END";
@@ -68,7 +68,7 @@ pub(super) struct Batch<'w> {
     seq: u64,
     /// When the transaction began, in seconds since 1970.
     now: u64,
-    /// When it acquired its lock.
+    /// When it acquired its lock: see [`Before::at`].
     locked_at: i64,
     documents: BTreeMap<String, Document>,
     saved: BTreeSet<String>,
@@ -86,7 +86,7 @@ struct Job {
     owner: Option<Epoch>,
 }
 
-/// The documents and `_local/` documents of a batch before it.
+/// The documents, `_local/` documents and jobs that a batch is about, before its writes.
 pub(super) struct Before {
     /// The number of the last update.
     pub seq: u64,
@@ -198,7 +198,7 @@ impl<'w> Batch<'w> {
             .collect()
     }
 
-    /// Returns the settings of jobs. A document that requests no replication has none.
+    /// Returns the values kept for jobs by this batch, except removals for documents that had requested no replication.
     pub fn kept(&self) -> Vec<Kept> {
         let is_wanted = |id: &str| self.jobs.get(id).is_some_and(|job| job.wanted);
         let each = self.kept.iter();

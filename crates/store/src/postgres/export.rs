@@ -130,7 +130,8 @@ pub(crate) async fn snapshot(url: &StoreUrl) -> Result<StoreSnapshot, OpenProble
 /// replications.
 ///
 /// # Errors
-/// An error of the rows; a daemon is running; the database refuses. Then nothing has changed.
+/// An error of the rows; a daemon is running; the database refuses or does not answer. Nothing has changed then, unless
+/// the answer to the commit was lost, or the statistics could not be gathered after it.
 pub(crate) async fn replace<E: From<OpenProblem>>(
     url: &StoreUrl,
     (uuid, seq): (&str, u64),

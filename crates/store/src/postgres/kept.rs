@@ -2,7 +2,7 @@
 //!
 //! SUMMARY   [`Acknowledged`] remembers them; [`keep_again`] rewrites those of which the database has an older value.
 //! PROMISES  The latest value set by any daemon wins: times are the database's.
-//! CALLED    After a failover, and before an owner reads the rows of jobs.
+//! CALLED    After a failover, before an owner reads the rows of jobs, and before an export.
 //! LIMITS    Only the latest [`ACKNOWLEDGED_MAX`].
 
 use std::collections::{BTreeMap, HashSet, VecDeque};

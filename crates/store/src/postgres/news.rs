@@ -10,7 +10,7 @@ const FLEET: &str = "settee_fleet";
 /// Waiters for notifications.
 #[derive(Debug, Default)]
 pub(crate) struct News {
-    /// Notified when another service has written documents.
+    /// Notified when a service has written documents, this one included, or a connection has ended.
     pub documents: Notify,
     claims: watch::Sender<u64>,
     orders: watch::Sender<u64>,
@@ -30,7 +30,7 @@ impl News {
         }
     }
 
-    /// Notifies all, as notifications may have been missed.
+    /// Notifies the waiters for all topics, as notifications may have been missed.
     pub fn bump_all(&self) {
         for topic in [&self.claims, &self.orders, &self.overrides] {
             bump(topic);

@@ -12,7 +12,8 @@ use crate::error::OpenProblem;
 /// Creates all tables.
 const TABLES: &str = include_str!("schema.sql");
 
-/// Adds what tables created by the first version of this format lack. Versions that do not know it are not affected.
+/// Adds what tables created by the first version of this format lack. Versions that do not know the additions are not
+/// affected.
 /// `kept_at` is when `kept` was set, in microseconds since 1970, by the database's clock.
 const ADDITIONS: &str = "ALTER TABLE settee.jobs ADD COLUMN IF NOT EXISTS servers text[], ADD COLUMN IF NOT EXISTS kept_at bigint; \
      CREATE TABLE IF NOT EXISTS settee.unreached (\
@@ -32,7 +33,7 @@ const LOCK: i64 = 0x7365_7474_6565;
 /// Creates missing tables. A new store gets the id `new_uuid`.
 ///
 /// # Errors
-/// Tables of another program; no answer.
+/// The tables have another format; or the database refuses or does not answer.
 pub(crate) async fn make(client: &Client, new_uuid: &str) -> Result<(), OpenProblem> {
     if is_made(client).await? && has_additions(client).await? {
         return Ok(());

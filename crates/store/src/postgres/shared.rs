@@ -1,7 +1,7 @@
 //! State shared by all requests to the database: connections, and facts about it.
 //!
-//! SUMMARY   There is one connection for pipelined reads, one for writes, one that listens, and one for leases. The
-//!           next request reconnects a lost one.
+//! SUMMARY   There is one connection for reads and single writing statements, pipelined, one for transactions, one that
+//!           listens, and one for leases. The next request reconnects a lost one.
 //! PROMISES  While the database does not answer, requests fail at once, except for one every [`WAIT_MIN`] to
 //!           [`WAIT_MAX`], which retries.
 
@@ -29,7 +29,7 @@ use settee_config::store_url::StoreUrl;
 /// Time between two attempts to connect: it doubles with each failure.
 const WAIT_MIN: Duration = Duration::from_millis(100);
 
-/// Maximum of that time.
+/// Maximum time between two attempts to connect.
 pub(super) const WAIT_MAX: Duration = Duration::from_secs(2);
 
 /// The database recently did not answer.

@@ -1,6 +1,6 @@
 //! Requests of the store's handles to its thread.
 //!
-//! LIMITS    At most [`REQUESTS_MAX`] reads are in flight; later callers wait.
+//! LIMITS    At most [`REQUESTS_MAX`] requests are in flight; later callers wait. Lease requests never do.
 
 use std::fmt;
 use std::sync::Arc;

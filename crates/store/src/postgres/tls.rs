@@ -1,7 +1,7 @@
 //! TLS to the database, according to `sslmode`.
 //!
-//! PROMISES  `verify-full` talks only to the server that the URL names. `prefer` and `require` protect against
-//!           eavesdroppers, but not against an impostor of the server.
+//! PROMISES  `verify-full` talks only to the server that the URL names. `require` protects against eavesdroppers, but
+//!           not against an impostor of the server; so does `prefer` if the server offers TLS.
 //! SOURCE    libpq: SSL support.
 //! DIFFERS   Without `sslrootcert` the system's certificates are used. There is no channel binding.
 

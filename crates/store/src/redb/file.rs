@@ -67,7 +67,7 @@ pub(crate) fn open(place: &StorePlace) -> Result<Database, OpenProblem> {
             if path.symlink_metadata().is_err() {
                 make(path)?;
             } else {
-                // Not for a damaged file: redb would write to it before it notices.
+                // Verifies the file first: redb would write to a damaged one before it notices the damage.
                 drop(open_unchanged(path)?);
             }
             let opened = once_free(|| builder.create(path));
@@ -83,7 +83,7 @@ pub(crate) fn open(place: &StorePlace) -> Result<Database, OpenProblem> {
 pub(crate) fn open_unchanged(path: &Path) -> Result<Database, OpenProblem> {
     refuse_empty(path)?;
     let mut builder = builder();
-    // Without it redb panics on damaged pages, or trusts their content.
+    // Without this check redb panics on damaged pages, or trusts their content.
     builder.set_check_integrity_on_open(true);
     let open = || builder.create_with_backend(UnchangedFile::open(path)?);
     once_free(open).map_err(problem)

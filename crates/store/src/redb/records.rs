@@ -29,7 +29,7 @@ const DEATHS: TableDefinition<u64, u64> = TableDefinition::new("deaths");
 const COUNTERS: TableDefinition<&str, u64> = TableDefinition::new("counters");
 /// Id without `_local/` -> number of updates, body as JSON text.
 const LOCALS: TableDefinition<&str, (u64, &str)> = TableDefinition::new("locals");
-/// Document id -> JSON text.
+/// Document id -> the value kept for its job, as JSON text.
 const JOBS: TableDefinition<&str, &str> = TableDefinition::new("jobs");
 /// `format` and `uuid`.
 const META: TableDefinition<&str, &str> = TableDefinition::new("meta");
@@ -44,7 +44,7 @@ pub(crate) struct Prepared {
 /// Creates missing tables, and `new_uuid` as the uuid if there is none. Reports all documents to `watcher`.
 ///
 /// # Errors
-/// The file has another format, and stays unchanged.
+/// The file has another format, or cannot be read or written. It stays unchanged.
 pub(crate) fn prepare(
     database: &Database,
     new_uuid: &str,

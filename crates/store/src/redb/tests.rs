@@ -281,7 +281,7 @@ async fn an_export_replaces_the_whole_store() {
 }
 
 #[tokio::test]
-async fn a_failed_export_leaves_the_store_unchanged_and_a_damaged_store_is_replaced() {
+async fn a_failed_import_leaves_the_store_unchanged_and_an_import_replaces_a_damaged_store() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("s.redb");
     let place = StorePlace::File(path.clone());

@@ -74,7 +74,7 @@ fn affinity(db: Option<&str>, ddoc: &str, text: &str) -> Option<Affinity> {
     })
 }
 
-/// A client without a design document, for a tenant's functions.
+/// The affinity of a request for a tenant's functions, without a design document.
 fn plain(tenant: Tenant) -> Option<Affinity> {
     let ddoc = None;
     Some(Affinity { tenant, ddoc })
@@ -94,13 +94,13 @@ fn taught(proc: ProcId, request: RequestId) -> PoolAction {
     }
 }
 
-/// A client of a database's design document, which has only one text.
+/// The affinity of a request for a database's design document, always with the same text.
 fn tagged(db: &str, ddoc: &str) -> Option<Affinity> {
     affinity(Some(db), ddoc, "1-a")
 }
 
 impl World {
-    /// One pool with these limits, which reaps at once.
+    /// One language pool with these limits, without `affinity_wait`: it reaps at once for a waiter.
     fn new(hard: u32, soft: u32) -> Self {
         Self::with(limits(hard, soft))
     }
@@ -291,7 +291,7 @@ impl World {
         self.on(Event::ProcExit { proc })
     }
 
-    /// The latest answer to this request, if it was refused.
+    /// Why the latest actions refuse this request, if they do.
     fn refusal(&self, request: RequestId) -> Option<Refusal> {
         self.last.iter().find_map(|action| match *action {
             PoolAction::Refuse {

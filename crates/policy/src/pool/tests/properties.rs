@@ -15,7 +15,7 @@ use proptest::prelude::*;
 use super::trial::{Step, Trial};
 use super::*;
 
-/// Drawn in this way so that saved seeds keep their histories.
+/// The end of a client, derived from any number: another way to draw it would change the histories of saved seeds.
 fn client_ends(n: usize) -> Step {
     Step::Down {
         client: n as u64 % 30,
@@ -108,10 +108,10 @@ pub(super) fn any_busy_step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Databases with small debts of processor time, and their own queues.
+/// The steps above, and steps that change the CPU shares and queue limits of databases or charge them for CPU time.
 fn any_bounded_step() -> impl Strategy<Value = Step> {
     let db = prop_oneof![Just("a"), Just("b"), Just("c")];
-    // With each share the steps' times and costs are integral.
+    // With these shares every debt is paid off after a whole number of nanoseconds.
     let share = prop_oneof![1 => Just(0), 2 => Just(100), 2 => Just(500), 2 => Just(2000)];
     let queue = prop_oneof![2 => Just(0), 1 => 1..5_u32];
     let bound = (db.clone(), share, queue);

@@ -89,7 +89,7 @@ fn waiter_that_could_be_served_is_found() {
 fn process_learning_the_wrong_document_is_found() {
     violates(Invariant::Pm6, |pools| {
         let ProcState::Teaching { ddoc, .. } = &mut proc(pools, 3).state else {
-            panic!("it does not learn");
+            panic!("process 3 is not learning");
         };
         ddoc.text = "other".into();
     });

@@ -179,7 +179,7 @@ fn a_changed_share_keeps_the_bucket_up_to_its_new_size() {
     let mut world = half_a_core();
     charge(&mut world, "big", 32_000);
     let waits = ask(&mut world, 1, "big");
-    // A debt of 2 s.
+    // A debt of 2 s of CPU time. A share of 10 caps it at 1.8 s, which it pays off in 180 s.
     for (thousandths, seconds) in [(1000, 2), (100, 20), (10, 180), (500, 4)] {
         world.on(rules([("big", share(thousandths))]));
         let expected = Duration::from_secs(seconds);
@@ -201,7 +201,7 @@ fn a_changed_share_keeps_the_bucket_up_to_its_new_size() {
 }
 
 #[test]
-fn a_process_being_opened_is_still_lent_and_processes_max_applies_as_well() {
+fn a_process_opened_before_the_debt_is_still_lent_and_processes_max_applies_as_well() {
     let mut world = World::with(limits(2, 2));
     let both = TenantRule {
         processes_max: Some(1),

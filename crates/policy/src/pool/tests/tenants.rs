@@ -290,8 +290,8 @@ fn changing_reuse_replaces_all_processes() {
     }
 }
 
-/// A step in which clients without a design document name a database, a user or nothing, and in which `reuse`
-/// sometimes changes.
+/// Changes some requests to another tenant or none, mostly without a design document, and some steps to a change of
+/// `reuse`.
 pub(super) fn apart_step(step: impl Strategy<Value = Step>) -> impl Strategy<Value = Step> {
     let tenant = prop_oneof![
         2 => Just(None),

@@ -1,6 +1,6 @@
 //! Throttling after failed starts, and stress at the process limit.
 //!
-//! SOURCE    Postfix master: a service with failing children is throttled; one is under stress until
+//! SOURCE    Postfix master: a service with failing children is throttled; a service is under stress until
 //!           1000 s after it was last at its limit.
 
 use super::*;
@@ -273,7 +273,7 @@ fn failed_starts_concurrent_with_a_successful_one_do_not_throttle() {
         opened(&world.last)[0].0
     });
     world.on(Event::SpawnOk { proc: procs[1] });
-    // Both began before the successful one.
+    // Both began before the other one succeeded.
     for proc in [procs[0], procs[2]] {
         assert_eq!(warned_until(&world.on(Event::SpawnError { proc })), None);
     }
@@ -510,7 +510,7 @@ fn pool_without_stress_enabled_is_never_stressed() {
 }
 
 #[test]
-fn opening_that_admission_forbids_panics_in_debug_builds() {
+fn forbidden_opening_panics_in_debug_builds_and_is_refused_with_a_warning_in_release_builds() {
     let mut world = World::named(named(1));
     world.take(1, None);
     let mut out = Vec::new();

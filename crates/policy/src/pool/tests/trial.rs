@@ -44,9 +44,9 @@ pub(super) enum Step {
     /// A process in use evicts one of its parked isolates.
     Evict(usize, usize),
     LendsTaught(u32, bool),
-    /// A database's share in thousandths, and its maximum queue length; 0 is no bound.
+    /// A database's share in thousandths of a core, and its maximum queue length; 0 is no bound.
     Bound(&'static str, u32, u32),
-    /// A use has cost this database this many milliseconds.
+    /// A use has cost this database this many milliseconds of CPU time.
     Charge(&'static str, u64),
     Shutdown,
 }
@@ -91,7 +91,7 @@ struct Isolates {
 }
 
 impl Isolates {
-    /// Returns the tenant whose isolate was evicted.
+    /// Selects a tenant's isolate. Returns the tenant whose isolate this evicts, if any.
     fn select(&mut self, Select { tenant, is_new }: Select) -> Option<Tenant> {
         let place = self.known.iter().position(|(other, _)| *other == tenant);
         assert!(
@@ -104,13 +104,13 @@ impl Isolates {
         (self.known.len() > self.max).then(|| self.known.remove(0).0)
     }
 
-    /// Evicts one that is not selected.
+    /// Evicts an isolate that is not selected, if there is one, and returns its tenant.
     fn end(&mut self, n: usize) -> Option<Tenant> {
         let parked = self.known.len().checked_sub(1)?;
         Some(self.known.remove(n.checked_rem(parked)?).0)
     }
 
-    /// Requires that it can serve a tenant at once.
+    /// Requires that the process can serve a tenant at once.
     fn serves(&self, tenant: &Tenant, ddoc: Option<&DdocKey>) {
         let (selected, ddocs) = self.known.last().expect("PM-24: nothing is selected");
         assert_eq!(
@@ -301,7 +301,7 @@ impl Trial {
         })
     }
 
-    /// Passes the event to both, compares their actions, and checks every invariant.
+    /// Passes the event to the core and the model, compares their actions, and checks every invariant.
     fn on(&mut self, event: Event) {
         if let Event::ProcExit { proc, .. } = event {
             self.helping.retain(|other| *other != proc);

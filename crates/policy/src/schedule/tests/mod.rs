@@ -161,7 +161,7 @@ struct World {
     alive: BTreeMap<Run, JobId>,
     /// Whether stopping incarnations wait for [`World::let_go`].
     holds: bool,
-    /// The waiting ones.
+    /// The incarnations that wait for it.
     held: Vec<Run>,
     /// The actions of the latest event and of the exits that followed.
     last: Vec<ScheduleAction>,
@@ -181,7 +181,7 @@ impl World {
         world
     }
 
-    /// A world that charges no running time: the reference's other cases do not need it.
+    /// A world that charges no running time, which only the reference's cases of fair share need.
     fn new(rules: RuleSet, jobs: impl IntoIterator<Item = Given>) -> Self {
         let settings = Settings {
             rules,

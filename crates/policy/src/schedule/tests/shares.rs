@@ -1,4 +1,4 @@
-//! Fair share: the reference's own cases with equal numbers, and its simulation.
+//! Fair share: the reference's own cases, with the same numbers, and its simulation.
 //!
 //! SOURCE    couch_replicator_share HEAD: its unit tests and its simulation.
 
@@ -79,7 +79,7 @@ fn running_time_is_charged_up_to_an_interval() {
     world.now = at(1);
     charge(&mut world, "j1");
     assert_eq!(charges(&world), Some(1_000_000));
-    // Only running jobs are charged; charging twice adds up.
+    // Charges add up, and each is at most an interval.
     world.now = at(5);
     charge(&mut world, "j1");
     assert_eq!(charges(&world), Some(2_000_000));

@@ -88,7 +88,7 @@ fn an_explicit_entry_allows_a_host_that_is_otherwise_denied() {
 }
 
 #[test]
-fn only_allowed_hosts_that_are_not_denied_are_connected_to() {
+fn only_allowed_hosts_that_are_not_denied_pass_the_check() {
     let rules = (
         "10.0.0.0/8, *.example.org, db.internal:5984",
         "10.6.0.0/16,bad.example.org",

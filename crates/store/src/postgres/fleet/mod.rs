@@ -1,6 +1,6 @@
 //! State shared by the daemons of one database: [`FleetStore`] in PostgreSQL.
 //!
-//! SUMMARY   Each request is one atomic statement. Lease requests have their own connection; the others share that of
+//! SUMMARY   Each change is one atomic statement. Lease requests have their own connection; the others share that of
 //!           the reads.
 //! PROMISES  At most one epoch with a lease owns a document. Rows of jobs are locked in the order of their ids.
 

@@ -45,7 +45,8 @@ pub(super) fn entry(name: &DaemonName, epoch: Epoch, former: Vec<Epoch>) -> Vec<
     ]
 }
 
-/// A removed epoch leaves only statuses of documents.
+/// Enters an epoch, and removes its former ones, `$4`, and those that have neither a lease nor documents. A removed
+/// epoch leaves only statuses of documents.
 pub(super) fn take_epoch() -> String {
     format!(
         "WITH over AS (SELECT epoch FROM settee.instances i WHERE lease_until <= clock_timestamp() \
@@ -67,8 +68,8 @@ pub(super) fn take_epoch() -> String {
     )
 }
 
-/// No row if the lease has expired. Checked once the row is locked: a daemon that found it expired owns the documents
-/// by then.
+/// Returns no row if the lease has expired, which is checked once its row is locked: by then another daemon may have
+/// found it expired, and own the documents.
 pub(super) fn renew() -> String {
     format!(
         "WITH known AS (SELECT lease_until, is_leaving FROM settee.instances WHERE epoch = $1 FOR UPDATE), \
@@ -141,7 +142,7 @@ pub(super) fn release() -> String {
     )
 }
 
-/// Its claims are free once its row is gone.
+/// Removes an epoch. Its claims are free once its row is gone.
 pub(super) fn depart() -> String {
     format!(
         "WITH gone AS (DELETE FROM settee.instances WHERE epoch = $1 RETURNING epoch), \
@@ -255,9 +256,10 @@ pub(super) fn noted() -> String {
     )
 }
 
-/// Pairs of a daemon and a document that it must not claim, among the documents that satisfy `which`. `told` selects
-/// the rows of `unreached` that count; without any, no document is checked. The planner cannot estimate how many are
-/// closed: `closed` is used with `IN` rather than joined to jobs, which would become a nested loop.
+/// Documents that some live daemons must not claim, each with these daemons, `closed_to`: they cannot reach one of its
+/// servers, and another live daemon can reach all. Only documents that satisfy `which` are checked, and none unless
+/// `told` selects rows of `unreached`. The planner cannot estimate how many are closed: `closed` is used with `IN`
+/// rather than joined to jobs, which would become a nested loop.
 pub(super) fn closed(told: &str, which: &str) -> String {
     format!(
         "live AS (SELECT epoch FROM settee.instances WHERE lease_until > clock_timestamp() \

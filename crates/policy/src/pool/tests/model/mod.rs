@@ -16,7 +16,7 @@ use super::*;
 use pool::{Ask, ModelOpening, ModelPool};
 use proc::{ModelProc, State};
 
-/// The CPU time of a second at a share of a thousandth of a core, in thousandths of nanoseconds.
+/// The CPU time that a share of a thousandth of a core gives in a second: 1 ms, in picoseconds.
 const SECOND: i128 = 1_000_000_000;
 
 /// The model of all pools.
@@ -31,7 +31,7 @@ pub(super) struct Model {
     /// The client whose end is being handled.
     leaving: Option<ClientId>,
     rules: TenantRules,
-    /// The levels of buckets that are not full, in thousandths of nanoseconds.
+    /// The levels of buckets that are not full, in picoseconds of CPU time.
     left: BTreeMap<DbKey, i128>,
     /// The tenants held back.
     held_back: BTreeSet<DbKey>,

@@ -29,7 +29,7 @@ impl ModelProc {
         matches!(self.state, State::Idle)
     }
 
-    /// What it knows of a tenant; `None` if it does not know the tenant.
+    /// The design documents that the process knows of a tenant; `None` if it does not know the tenant.
     pub(super) fn knows(&self, tenant: &Tenant) -> Option<&[DdocKey]> {
         let mut parked = self.parked.iter();
         let parked = parked.find(|(other, ..)| other == tenant);
