@@ -18,7 +18,7 @@ const PURGE_BATCH: usize = 1000;
 /// Minimum and maximum interval of searches for deleted documents.
 const PURGE_WAIT: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60 * 60));
 
-/// The time between two compactions.
+/// Minimum time between two compactions.
 const COMPACT_WAIT: Duration = Duration::from_secs(10);
 
 /// Works while the store exists.
