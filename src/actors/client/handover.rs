@@ -97,7 +97,8 @@ impl Client {
         let resume = match Resume::read(line) {
             Ok(resume) => resume,
             Err(error) => {
-                let reason = format!("the line is not the state that a service sends at its end: {error}");
+                let reason =
+                    format!("the line is not the state that a service sends at its end: {error}");
                 return self.turn_away(&id, &ErrorReply::bad_request(reason), ctx);
             }
         };
