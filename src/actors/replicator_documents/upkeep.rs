@@ -44,7 +44,7 @@ pub(super) async fn keep_small(options: Rc<DocumentsOptions>, log: Logger) {
                 let count = store.compact().await?;
                 (is_due, compacted) = (false, Some(Instant::now()));
                 if count > 0 {
-                    info!(log, "the file of the store is smaller by so many bytes"; "count" => count);
+                    info!(log, "the file of the store shrank by this many bytes"; "count" => count);
                 }
             }
             Ok(())
