@@ -1,9 +1,9 @@
 //! App: the whole service, from its configuration to its end.
 //!
 //! SUMMARY   Binds the socket and the addresses, then starts the supervision tree: ProcManager, ConfigListener,
-//!           PressureGauge, PoolExecutor, ReplicationScheduler, ReplicatorDocuments, FleetMember if the store is
-//!           shared, HealthWatcher, Listener, HttpServer, ServiceManager, in this order; stops them in reverse, the
-//!           last three together: each may wait for its clients.
+//!           PressureGauge, CostKeeper, PoolExecutor, ReplicationScheduler, ReplicatorDocuments, FleetStatus and
+//!           FleetMember if the store is shared, HealthWatcher, Listener, HttpServer, ServiceManager, in this order;
+//!           stops them in reverse, the last three together: each may wait for its clients.
 //! PROMISES  When [`Daemon::stop`] has returned, no child, connection or socket remains.
 //! CALLED    By `settee serve`; by tests and other programs, inside an actix system. Everything runs on the calling
 //!           arbiter, except HTTP's input and output, replication and health, which have their own threads.
@@ -203,7 +203,7 @@ impl DaemonBuilder {
         let replicator_config = http_config(&changes.borrow().replicator);
         let listening = sockets.services.listening();
         let replicator_http = Http::beside(listening, replicator_config, &log)?;
-        // If its thread or event loop cannot be created, the start of an arbiter panics.
+        // An arbiter panics if its thread or event loop cannot be created: this checks both first.
         blocking::run("replication", || ()).await?;
         watches::require(WATCHES_MIN)?;
         let parts = Assembly {
@@ -499,9 +499,10 @@ impl Daemon {
 
 /// Starts the store, and returns whether it is open.
 ///
-/// A configured or existing store has to be usable, since it may hold replications. One in the default place that
-/// does not exist is created when first needed: a service that only lends processes needs none. One in the default
-/// place that another service uses, or that this user may not open, is retried whenever it is needed.
+/// A configured or existing store has to be usable, since it may hold replications. A missing file in the default place
+/// is created when first needed: a service that only lends processes needs none. A file in the default place that
+/// another service uses, or that this user may not open, and a database that does not answer, are retried whenever
+/// they are needed.
 async fn open_store(
     config: &Config,
     states: &Arc<DocStates>,
@@ -509,7 +510,7 @@ async fn open_store(
     log: &Logger,
 ) -> Result<(Store, bool), StartError> {
     let place = StorePlace::of_config(&config.store);
-    // There is no waiting for another service's file; a database may return.
+    // A named file has to be usable now: another service would not release it. A database may return.
     let is_named = config.store.url.is_none() && config.origin("store", "path") != Origin::Default;
     let watcher: Arc<dyn Watcher> = states.clone();
     let store = Store::start(place.clone(), watcher, metrics.store(), log)?;

@@ -60,7 +60,7 @@ pub(crate) struct CostKeeper {
 }
 
 impl CostKeeper {
-    /// Makes one that writes to `file`, if there is one.
+    /// Creates a keeper that writes to `file`; without one, nothing is saved.
     pub fn new(
         records: Rc<CallRecords>,
         file: Option<PathBuf>,

@@ -18,7 +18,7 @@ pub(crate) fn set_drained(drain: &Drain, is_drained: bool) -> Done {
     )
 }
 
-/// Returns the progress. A restarting manager or scheduler has no work.
+/// Returns the remaining work. A manager or scheduler that is restarting counts as without work.
 pub(crate) async fn drain_state(
     drain: &Drain,
     manager: &RegisteredName<ProcManager>,

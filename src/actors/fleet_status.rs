@@ -195,7 +195,7 @@ async fn report(api: ReplicatorApi, health: HealthBoard, log: Logger) {
     loop {
         sleep(REPORT_EVERY).await;
         let health = health.told();
-        // Health is not checked before a daemon has a name.
+        // Without a name, the daemon has not checked its health yet.
         let Some(epoch) = fleet.epoch().filter(|_| !health.daemon.is_empty()) else {
             continue;
         };
@@ -246,7 +246,7 @@ async fn take_orders(api: ReplicatorApi, audit: AuditLog, log: Logger) {
         for (since, order) in std::mem::take(&mut waiting) {
             match api.take_order(&order).await {
                 Ok(Some(done)) => record(&audit, &order, Ok(done)),
-                // Its settings are saved: only a job that was read earlier needs the order.
+                // The store has the order's settings: only a job read from it earlier needs the order.
                 Ok(None) if since.elapsed() >= ORDER_WAIT => {
                     record(&audit, &order, Err("not_found"));
                 }

@@ -32,7 +32,7 @@ use policy::pool::ProcId;
 /// A process's dependencies.
 #[derive(Clone)]
 pub struct StartContext {
-    /// Its identity: its generation, in logs and in every notice about it.
+    /// Identifies the process in every notice about it; `number` is its `generation` in logs.
     pub proc: ProcId,
     /// Its language.
     pub language: LanguageName,
@@ -58,7 +58,7 @@ pub struct StartContext {
     pub cell: CellTerms,
     /// How it isolates tenants, if it does.
     pub isolates: Option<IsolateTerms>,
-    /// Whether its pool is under stress: it should keep its work short.
+    /// Whether its pool is under stress: the process should keep its work short.
     pub stress: bool,
     /// The log, with the process's identity.
     pub log: Logger,
@@ -89,8 +89,8 @@ pub trait Language: Send + Sync {
     }
 
     /// Returns whether its processes support the command `["forget", CONFIG]`: they drop everything taught and
-    /// everything that functions left behind, are then as after a first `["reset", CONFIG]`, and answer `true`. Only
-    /// then may a process serve another database.
+    /// everything that functions left behind, are then as after a first `["reset", CONFIG]`, and answer `true`. Such a
+    /// process forgets before it serves another database, unless it has isolates.
     fn can_forget(&self) -> bool {
         false
     }

@@ -31,7 +31,7 @@ const SAVE_EVERY: Duration = Duration::from_secs(1);
 /// Maximum pasts in a request.
 const BATCH: usize = 500;
 
-/// Bytes of texts after which a request takes no further past.
+/// Bytes of a request's pasts after which it takes no further one.
 const BATCH_BYTES: usize = 4 * 1024 * 1024;
 
 /// Maximum jobs with unsaved pasts.
@@ -156,7 +156,7 @@ impl PastWriter {
     /// Waits until a document's job has no unsaved past, or the writer has ended.
     pub async fn saved(self, doc: DocId) {
         let mut tried = self.tried.clone();
-        // An error means that it has ended.
+        // An error means that the writer's task has ended.
         drop(tried.wait_for(|()| !self.has(&doc)).await);
     }
 }

@@ -160,6 +160,7 @@ impl PressureGauge {
         let cause = governor.look(reading);
         let level = governor.level();
         let because = cause.map(|cause| cause.to_string());
+        // Without a cause the level is unchanged: only a restarted manager does not have it yet.
         self.set_level(
             level,
             because

@@ -103,15 +103,15 @@ pub struct ManagerSettings {
     pub reset_config: Arc<str>,
     /// The languages and how their processes are started.
     pub languages: Registry,
-    /// Those whose command comes from the configuration.
+    /// The languages whose processes are commands put into cells by the service.
     pub external: BTreeSet<LanguageName>,
     /// The configuration of processes' cells.
     pub cells: Cells,
 }
 
 impl ManagerSettings {
-    /// Returns which tenants a process of a language may serve by default: a language that isolates functions itself
-    /// shares its processes.
+    /// Returns which tenants a process of a language may serve: as configured, otherwise by the language. One that
+    /// isolates functions or tenants itself shares its processes.
     fn reuse_of(&self, language: Option<&dyn Language>) -> Reuse {
         let by_language = if language.is_some_and(|language| language.has_isolates()) {
             Reuse::Isolates
@@ -199,7 +199,7 @@ pub struct ProcManager {
     prober: Addr<PoolProber>,
     /// Reports on the pools to operators.
     reporter: Addr<PoolReporter>,
-    /// The actors linked to it, by name: if one ends, all do.
+    /// Its companion actors, linked to it, by name: if one ends, all do.
     beside: [(&'static str, Pid); 2],
     /// Whether lending is suspended.
     drain: Drain,
@@ -293,7 +293,7 @@ impl ProcManager {
         if !self.shutting_down || is_left {
             return;
         }
-        // It has received all messages by now.
+        // The reporter has received all messages by now.
         self.reporter.tell(Stop { now: true });
         if !self.beside.iter().any(|(_, pid)| pid.is_alive()) {
             self.pid_guard.ending(ExitReason::Shutdown);
@@ -316,7 +316,7 @@ impl ProcManager {
         if self.shutting_down {
             return self.finish_shutdown(ctx);
         }
-        let reason = format!("the {name} beside it ended: {reason}");
+        let reason = format!("its companion {name} ended: {reason}");
         self.pid_guard.ending(ExitReason::Failed(reason));
         ctx.stop();
     }
@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[actix_rt::test]
-    async fn it_fails_when_an_actor_beside_it_ends_and_says_which() {
+    async fn the_manager_fails_and_names_the_companion_actor_that_ended() {
         for (index, name) in ["PoolProber", "PoolReporter"].into_iter().enumerate() {
             let (manager, beside, mut down) = manager();
             let stops = [
@@ -425,7 +425,7 @@ mod tests {
             ];
             let _address = manager.start();
             stops[index].tell(Stop { now: true });
-            let reason = format!("the {name} beside it ended: shutdown");
+            let reason = format!("its companion {name} ended: shutdown");
             assert_eq!(down.next().await.reason, ExitReason::Failed(reason));
             eventually("the end of both", async || {
                 !beside.iter().any(Pid::is_alive)
@@ -435,7 +435,7 @@ mod tests {
     }
 
     #[actix_rt::test]
-    async fn the_actors_beside_it_end_with_it_however_it_ends() {
+    async fn companion_actors_end_with_a_manager_that_ends_without_an_announcement() {
         // As after a panic, without an announcement.
         let (manager, beside, mut down) = manager();
         drop(manager);

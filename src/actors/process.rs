@@ -115,7 +115,7 @@ pub struct Process<B: Backend> {
     timer: DeadlineTimer<Instant>,
     /// The timeout of prompts that have none, and the token that it was set under: the next holder gets the default.
     timeout_set: Option<(Token, Duration)>,
-    /// The token of the latest prompt: words are kept for it.
+    /// The token of the latest prompt; the kept stderr lines are for its holder.
     prompted_by: Option<Token>,
     /// Whether a holder has prompted since our own last `reset`.
     is_used: bool,
@@ -332,8 +332,8 @@ impl<B: Backend> Process<B> {
         }
     }
 
-    /// Takes a printed line and its parsed form; returns an answer for the oldest prompt. It is not an answer if
-    /// there is a reason `unasked`.
+    /// Takes a printed line and its parsed form; returns the answer for the oldest prompt. `None`: it is a log line, or
+    /// ends the query server, as any other line does that comes `unasked`.
     pub(super) fn read_line(
         &mut self,
         line: Bytes,

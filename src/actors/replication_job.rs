@@ -3,7 +3,7 @@
 //! SUMMARY   [`ReplicationJob`] is started with a [`JobStart`] and reports job events. Its parts, each a separate
 //!           task, do the work: a changes reader, a changes manager that deals out batches, and workers.
 //! PROMISES  [`JobNews::Ended`] is reported exactly once, however the job ends. If a part ends abnormally, the job ends
-//!           with its reason. A checkpoint never records unfinished work. A stopped job is gone after [`STOP_MAX`].
+//!           with its reason. A checkpoint never records unfinished work. A stopped job is gone within [`STOP_MAX`].
 //! CALLED    By the job supervisor of the scheduler, on the arbiter of replications; by `settee replicate`.
 //! SOURCE    `couch_replicator_scheduler_job`: start-up, `seqs_in_progress`, checkpoints, ends.
 //! DIFFERS   Database infos are read once at the start, not twice.
@@ -145,7 +145,7 @@ impl ReplicationJob {
             Err(died) if died.is_cancelled() => part.died("killed"),
             Err(_) => part.died("panicked"),
         };
-        // If the job has ended, the other parts are already stopped.
+        // Before its last checkpoint a job stops its parts itself.
         if self
             .running()
             .is_some_and(|running| running.then == Then::GoOn)

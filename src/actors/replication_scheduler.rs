@@ -100,7 +100,7 @@ pub struct ReplicationScheduler {
     clock: WallClock,
     states: Arc<DocStates>,
     pasts: Option<PastWriter>,
-    /// Notified of unreachable servers, if several daemons share jobs.
+    /// Notified of servers that are unreachable for long, and of their return, if several daemons share jobs.
     servers: Option<broadcast::Sender<ServerReach>>,
     http: Http,
     metrics: Arc<ReplicationMetrics>,
@@ -110,7 +110,7 @@ pub struct ReplicationScheduler {
     ending: Option<JobEnd>,
     /// Repeated crashes that are not logged yet.
     crashed_again: u64,
-    /// The start of the latest cycle, or of the scheduler, and the timer of the next one.
+    /// The end of the latest cycle, or the start of the scheduler, and the timer of the next cycle.
     last_cycle: Instant,
     cycle_timer: Option<SpawnHandle>,
     /// Fires when the next back-off with a free slot ends.
@@ -162,13 +162,13 @@ impl ReplicationScheduler {
         self
     }
 
-    /// Sets the receiver of servers that are unreachable for long.
+    /// Sets the receiver of servers that are unreachable for long, and of their return.
     pub(crate) fn with_servers(mut self, servers: Option<broadcast::Sender<ServerReach>>) -> Self {
         self.servers = servers;
         self
     }
 
-    /// Reports whether a server is reachable.
+    /// Reports that a server is unreachable for long, or answers again.
     fn tell_reach(&self, server: Server, answers: bool) {
         if let Some(servers) = &self.servers {
             // Lost while the fleet member is being restarted.
@@ -322,7 +322,6 @@ impl ReplicationScheduler {
     fn hurry(&self) {
         let within = SHUTDOWN_NOW_MAX;
         for run in self.runs.keys().copied() {
-            // As above.
             self.supervisor().tell(TerminateChild { run, within });
         }
     }

@@ -2,9 +2,10 @@
 //!
 //! SUMMARY   [`ReplicatorApi`] queries the database, the table of documents and the scheduler, and converts their
 //!           answers for users.
+//! PROMISES  If several daemons share the store, answers cover all of them, except where a method names this daemon.
 //! CALLED    By HTTP and by clients of the socket, on any thread.
 //! SOURCE    couch_replicator: replicate/2, cancel_replication/1; couch_replicator_httpd; couch_replicator_fabric:
-//!           docs/5. If several daemons share the store, its answers cover all of them.
+//!           docs/5.
 //! DIFFERS   A job can be paused, resumed, restarted and given a priority. Filtered documents are paged after the
 //!           filter, so that pages are full.
 
@@ -107,7 +108,8 @@ impl ReplicatorApi {
         report::of_fleet(own, fleet.map(Fleet::healths).unwrap_or_default())
     }
 
-    /// Returns the last reports of this daemon of a fleet and of the others.
+    /// Returns the latest reports of this daemon and of the fleet's others; `None` without a fleet, or before its first
+    /// report.
     pub fn reports(&self) -> Option<(Report, Vec<Report>)> {
         self.fleet()?.reports()
     }
@@ -266,7 +268,8 @@ impl ReplicatorApi {
     /// `_scheduler/docs`.
     ///
     /// # Errors
-    /// The store fails, or the service is shutting down. In a fleet, a store that was once open may fail.
+    /// The store fails, or the service is shutting down. In a fleet a store that was open before may fail: then
+    /// documents are shown as far as they are known.
     pub async fn docs(
         &self,
         mut page: Page,
@@ -282,7 +285,7 @@ impl ReplicatorApi {
         let limit = std::mem::replace(&mut page.limit, 0);
         let head = database.states().lock().page(&page, states);
         let mut shown = Vec::new();
-        // Waits for an outage only once.
+        // After a failure the store is not queried again.
         let mut has_store = true;
         loop {
             page.limit = (limit - shown.len()).min(BATCH);

@@ -118,7 +118,7 @@ struct StepEnd {
 impl ReplicatorDocuments {
     /// Creates the actor, which has read nothing yet; its supervisor already monitors it.
     pub fn new(options: DocumentsOptions, pid_guard: PidGuard) -> Self {
-        // A predecessor's, whose tasks ended with it.
+        // Rows left by a predecessor, whose tasks ended with it.
         options.database.states().lock().forget_rows();
         Self {
             log: options.log.new(o!("component" => "replicator_documents")),
@@ -229,7 +229,7 @@ impl ReplicatorDocuments {
         }
     }
 
-    /// Computes an id that needs no request.
+    /// Computes an id; `None` if that needs a request.
     fn identify(&self, replication: &Replication) -> Option<ReplicationId> {
         let identity = self.options.identity.known()?;
         let has_code = matches!(replication.options.filter, Filter::Function { .. });
@@ -327,7 +327,7 @@ impl ReplicatorDocuments {
         }
     }
 
-    /// Handles a version of a document that was read.
+    /// Handles a version of a document that was read. Returns the jobs to add.
     fn read(&mut self, document: Document, ctx: &mut Context<Self>) -> Vec<ToAdd> {
         let is_acted_upon = self.is_to_be_acted_upon(&document);
         let reading = {
@@ -416,7 +416,7 @@ impl ReplicatorDocuments {
         let store = self.options.database.store().clone();
         ctx.spawn(wrap_future(async move {
             if let Ok(Some(_)) = store.kept(&doc).await {
-                // Harmless: the document is gone.
+                // A failure is harmless: the document is gone.
                 drop(store.keep(&doc, None).await);
             }
         }));

@@ -4,7 +4,7 @@
 //! PROMISES  A removed or moved service accepts no more connections, and has
 //!           [`crate::config::Server::shutdown_grace`] to finish calls in flight. One that ended because of a bug is
 //!           restarted after a while.
-//! CALLED    Last in the supervision tree, so that it is stopped first.
+//! CALLED    Last in the supervision tree: stopped first, together with the Listener and the HttpServer.
 //! SOURCE    Postfix master: master_refresh, master_start_service, master_stop_service.
 
 use std::collections::BTreeMap;

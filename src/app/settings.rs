@@ -51,7 +51,7 @@ pub(crate) fn manager_settings(
         service_terms: config.terms_of_later_pools(),
         os_process_timeout: config.couchdb.os_process_timeout,
         idle_limit: query_servers.os_process_idle_limit,
-        // The process gets TERM after half of it, and KILL at its end.
+        // A process gets TERM after half of this time, and KILL at its end.
         stop_grace: config.server.stop_grace * 2,
         line_bytes_max: answer_bytes_max(config),
         log_lines_max: config.log.child_lines_max,
@@ -66,7 +66,7 @@ pub(crate) fn manager_settings(
     }
 }
 
-/// Returns all languages, and the names of those served by configured commands.
+/// Returns all languages, and the names of those whose commands the service puts into cells.
 fn registry(
     config: &Config,
     program: &Path,
@@ -134,7 +134,7 @@ mod tests {
     use crate::config::PoolConfig;
 
     #[test]
-    fn every_configured_language_exists_under_one_name() {
+    fn every_configured_language_is_found_by_its_name_in_any_case() {
         let mut config = Config::default();
         let python = LanguageCommand::Command("couchpy --debug".into());
         config.languages.insert("python".into(), python);
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_and_times_are_those_of_the_configuration() {
+    fn limits_and_times_of_the_default_configuration_are_passed_on() {
         let config = Config::default();
         let settings = manager_settings(
             &Arc::new(config),

@@ -13,7 +13,8 @@ use store::Store;
 use store::shared_settings::{self, SharedSettingsError};
 
 /// Prepares the settings shared by daemons of one database. If the database is available, explicit secrets are
-/// compared before any login, and generated ones adopted; else the ConfigListener does so once it is available.
+/// compared before any login, and generated ones adopted; else the ConfigListener does so once it is available. `None`
+/// if the store is not shared, or the configuration has no sources to reread.
 pub(super) async fn share(
     store: &Store,
     is_open: bool,

@@ -19,7 +19,7 @@ use crate::config::Config;
 
 pub(super) struct Sockets {
     pub unix: Rc<Bound>,
-    /// The HTTP socket next to it.
+    /// The HTTP socket next to `unix`.
     pub local: Rc<Bound>,
     pub tcp: Option<Rc<Bound>>,
     pub tls: Option<Rc<Bound>>,

@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn more_ended_sessions_than_are_kept_end_all_of_their_user_and_of_nobody_else() {
+    fn too_many_ended_sessions_of_a_user_end_all_sessions_of_that_user_only() {
         let mut ended = EndedSessions::default();
         let id = |number: usize| {
             let mut id = SessionId::default();

@@ -2,9 +2,9 @@
 //!
 //! SUMMARY   [`Authority`] has the admins and users of the current configuration. A login costs a slow hash on a
 //!           separate thread, a repeated one a lookup in a small cache.
-//! PROMISES  A wrong name takes as long as a wrong password. At most [`CHECKS_MAX`] hashes run
-//!           and [`WAITING_MAX`] wait, of which [`WAITING_OF_ADDRESS_MAX`] for one address. Failures are counted by
-//!           name and address together: no other login is delayed. A changed password invalidates the cached one.
+//! PROMISES  A wrong name takes as long as a wrong password. At most [`WAITING_MAX`] logins are pending, of which
+//!           [`WAITING_OF_ADDRESS_MAX`] from one address; [`CHECKS_MAX`] of them are being hashed. Failures are counted
+//!           by name and address together: no other login is delayed. A changed password invalidates the cached one.
 //! SOURCE    couch_httpd_auth, chttpd_auth_lockout.
 //! DIFFERS   Users are in the configuration: there is no `_users` database. A lockout is reported with
 //!           429 and not with 403.
@@ -38,10 +38,10 @@ use waiting::{Waiting, WaitingPlace};
 /// Maximum concurrent password checks.
 const CHECKS_MAX: usize = 2;
 
-/// Maximum logins waiting for their check; more are refused.
+/// Maximum pending logins, waiting for their check or being checked; more are refused.
 const WAITING_MAX: usize = 64;
 
-/// Maximum logins of one address waiting for their check, to leave room for others.
+/// Maximum pending logins of one address, to leave room for others.
 const WAITING_OF_ADDRESS_MAX: usize = 32;
 
 /// How long a correct password is cached.
@@ -142,7 +142,7 @@ impl Authority {
     /// Checks a name and a password.
     ///
     /// # Errors
-    /// See [`LoginError`]: the caller's fault.
+    /// See [`LoginError`]: the caller's fault, or too much load.
     pub async fn log_in(
         &self,
         name: &str,

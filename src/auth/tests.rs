@@ -1,4 +1,4 @@
-//! Logins: admission, the cache, lockout, and the limit of waiting attempts.
+//! Logins: admission, the cache, lockout, and the limit of pending logins.
 
 use super::*;
 
@@ -71,7 +71,7 @@ async fn failures_under_unknown_names_lock_out_only_those_names() {
         let refused = authority.log_in("nobody0", "wrong", from).await;
         assert_eq!(refused, Err(LoginError::Incorrect));
     }
-    // A known name is locked out alike.
+    // An unknown name is locked out like a known one.
     let refused = authority.log_in("nobody0", "wrong", from).await;
     assert_eq!(refused, Err(LoginError::LockedOut));
     assert_eq!(authority.log_in("ann", "password", from).await, Ok(()));

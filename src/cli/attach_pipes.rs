@@ -113,7 +113,7 @@ impl Copying {
             }
             _ => {}
         }
-        // It may be blocked on input that is no longer needed.
+        // The thread may be blocked on input that is no longer needed.
         match self.asked.filter(JoinHandle::is_finished).map(joined) {
             Some(Err(error)) if error.kind() != ErrorKind::BrokenPipe => {
                 Err(CliError::io("standard input", &error))

@@ -20,7 +20,7 @@ use rustix::thread::set_no_new_privs;
 
 use crate::config::Surroundings;
 
-/// The prefixes of these variables, ignoring case.
+/// The prefixes of variables that may have secrets, in any case.
 const PREFIXES: [&str; 2] = ["SETTEE_", "COUCHDB_"];
 
 unsafe extern "C" {
@@ -62,7 +62,7 @@ fn is_secret(name: &OsStr) -> bool {
     })
 }
 
-/// Returns the addresses of the variables, including duplicates, which other code never sees.
+/// Returns the addresses of the variables that may have secrets, including duplicates, which other code never sees.
 ///
 /// # Safety
 /// Nothing changes the environment meanwhile.

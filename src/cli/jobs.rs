@@ -187,7 +187,7 @@ pub fn run(args: &Args, languages: &Registry) -> Result<(), CliError> {
 }
 
 impl Args {
-    /// Whether it handles passwords of others.
+    /// Whether the subcommand handles passwords of replications.
     pub(super) fn holds_secrets(&self) -> bool {
         matches!(
             self.action,
@@ -225,7 +225,7 @@ async fn carry_out(args: &Args, languages: &Registry) -> Result<(), CliError> {
     }
 }
 
-/// Prints a job, or all with names that match a pattern.
+/// Prints a job or a document without one; for a pattern, at most [`SHOWN_MAX`] jobs with matching names.
 async fn show(service: &Service, name: &str, json: bool) -> Result<(), CliError> {
     let jobs = if is_pattern(name) {
         let query = JobsQuery {

@@ -46,7 +46,7 @@ fn case(case: &CaseReport) -> String {
         CaseResult::Pass => String::new(),
         CaseResult::NotSupported => format!("<skipped message=\"not supported: {problem}\"/>"),
         CaseResult::NotRun => {
-            "<failure message=\"not run: it kept silent in other cases of this ability\"/>".into()
+            "<failure message=\"not run: it did not answer other cases of this ability\"/>".into()
         }
         CaseResult::Fail => {
             let why = escaped(&case.why);

@@ -61,8 +61,8 @@ pub(super) trait DocumentTables {
         }
     }
 
-    /// Writes a document whose writer names its last revision. A deleted document can be written without one; a
-    /// missing document cannot be deleted.
+    /// Writes a document if its writer names the last revision. A missing or deleted document can be written, but not
+    /// deleted, without a revision.
     fn edit(&mut self, edit: Edit) -> Result<Result<Revision, Conflict>, Self::Error> {
         let known = self.document(&edit.id)?;
         let fits = match (&known, &edit.expected) {
@@ -78,7 +78,7 @@ pub(super) trait DocumentTables {
         }
     }
 
-    /// Writes a document that does not exist.
+    /// Writes a document that does not exist, with the value kept for its job; leaves an existing one unchanged.
     fn import(&mut self, document: Import) -> Result<Imported, Self::Error> {
         let known = self.document(&document.id)?;
         Ok(match known.as_ref().filter(|known| !known.deleted) {

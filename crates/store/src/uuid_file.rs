@@ -14,7 +14,7 @@ use settee_config::own_folder;
 /// The name of the file.
 const NAME: &str = "replicate.uuid";
 
-/// Returns the file's path for a store; `None` for one in memory.
+/// Returns the file's path for a store; `None` if the store is not a file.
 pub fn beside(place: &StorePlace) -> Option<PathBuf> {
     match place {
         StorePlace::File(path) => Some(path.with_file_name(NAME)),
@@ -22,7 +22,7 @@ pub fn beside(place: &StorePlace) -> Option<PathBuf> {
     }
 }
 
-/// Returns the uuid in a file; `None` if there is no file or no uuid in it.
+/// Returns the uuid in a file; `None` if the file cannot be read or has no uuid.
 pub fn read(file: &Path) -> Option<String> {
     let text = fs::read_to_string(file).ok()?;
     let uuid = text.trim();

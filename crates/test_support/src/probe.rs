@@ -44,7 +44,7 @@ where
         next.expect("the probe keeps its actor alive")
     }
 
-    /// Returns whether no message arrives for `time`.
+    /// Returns whether no message arrives for `time`. One that arrives is dropped.
     pub async fn is_silent_for(&mut self, time: Duration) -> bool {
         timeout(time, self.messages.recv()).await.is_err()
     }

@@ -65,7 +65,7 @@ impl TestClient {
         self.asks_within(want, None)
     }
 
-    /// Requests a process with this timeout, or the configured one.
+    /// As [`Self::asks`], with this timeout, or the configured one.
     pub fn asks_within(&mut self, want: Want, timeout: Option<Duration>) -> &mut Self {
         self.lease = None;
         let request = GetProc::of_client(self.pid_guard.pid(), want, timeout);
@@ -153,7 +153,7 @@ impl TestClient {
             .is_some_and(|asking| !asking.is_finished())
     }
 
-    /// Returns its loan.
+    /// Returns its lease.
     ///
     /// # Panics
     /// It holds nothing.

@@ -1,6 +1,7 @@
 //! Accounts for the memory of a connection's requests and replies in flight.
 //!
-//! SUMMARY   Lines and replies up to [`FREE_BYTES`] are not counted: few connections have more in flight.
+//! SUMMARY   A connection counts only while it has more than [`FREE_BYTES`] in flight, which few have; then with all
+//!           of its bytes.
 //! PROMISES  Everything counted is released with the connection.
 
 use std::cell::RefCell;
@@ -9,7 +10,7 @@ use std::sync::Arc;
 
 use crate::in_flight::{InFlight, Sender, Share, network_of};
 
-/// Bytes in flight of a connection that are not counted.
+/// Bytes in flight up to which a connection counts as zero.
 pub(super) const FREE_BYTES: usize = 64 << 10;
 
 /// The account of one connection.

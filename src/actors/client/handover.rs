@@ -78,7 +78,7 @@ pub(super) struct RunningRelay {
 }
 
 impl RunningRelay {
-    /// Sends it a signal; lost if the relay has just ended.
+    /// Sends the relay a signal, which is lost if the relay has just ended.
     pub(super) fn tell(&self, signal: Signal) {
         let _ = self.signals.send(signal);
     }
@@ -97,7 +97,8 @@ impl Client {
         let resume = match Resume::read(line) {
             Ok(resume) => resume,
             Err(error) => {
-                let reason = format!("no service has told this at its end: {error}");
+                let reason =
+                    format!("the line is not the state that a service sends at its end: {error}");
                 return self.turn_away(&id, &ErrorReply::bad_request(reason), ctx);
             }
         };

@@ -1,4 +1,4 @@
-//! Identifies the peer of a connection, for display.
+//! Identifies the peer of a connection, for display and for the rights of local users.
 //!
 //! LIMITS    Names of users are those of `/etc/passwd` at the service's start; others are shown as numbers.
 
@@ -51,7 +51,7 @@ pub(crate) fn local_holder(unix: &UnixStream, names: &UserNames) -> Holder {
 }
 
 /// Returns the rights of a local user without a login: the service's own user and root may do everything; others,
-/// admitted by the socket's permissions for its group, may call functions.
+/// admitted by the socket's permissions for its group, may call functions. Without a known user there are no rights.
 pub(crate) fn local_rights(uid: Option<u32>) -> Rights {
     match uid {
         Some(uid) if uid == 0 || uid == rustix::process::geteuid().as_raw() => Rights::all(),
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_name_of_a_user_is_that_of_its_number() {
+    fn a_user_has_the_name_of_the_first_entry_with_its_number() {
         let users = UserNames::of(
             "root:x:0:0:root:/root:/bin/sh\nodd\nann:x:1000:1000::/home/ann:\ntoo:x:0:0::/:\n",
         );

@@ -11,11 +11,11 @@ use serde::Serialize;
 use super::session::Session;
 use crate::messages::client_error::ErrorReply;
 
-/// Maximum requests waiting for a process; more are refused. They do not pause reading: the return that they wait for
-/// may be in the next line.
+/// Maximum requests of a connection waiting for a process; more are refused. They do not pause reading: the return
+/// that they wait for may be in the next line.
 const WAITING_MAX: usize = 4096;
 
-/// Maximum size of waiting requests, in bytes. A single request of any size is accepted.
+/// Maximum size of a connection's waiting requests, in bytes. A single request of any size is accepted.
 const WAITING_BYTES_MAX: usize = 16 << 20;
 
 impl Session {

@@ -1,7 +1,7 @@
 //! The orderly end of a tunnel: returns the process, and reports to the client whether it was alive.
 //!
-//! SUMMARY   A process may end after answering its last command, which only shows at the next prompt. So it is reset
-//!           here, as after every tunnel, and the connection ends after its answer.
+//! SUMMARY   A process may end after answering its last command, which only shows at the next prompt. So a process that
+//!           must be reset after the tunnel is reset here, and the connection ends after its answer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,10 +25,10 @@ pub(super) struct TunnelEnd {
     /// Why there was no process at all.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<Box<ErrorReply>>,
-    /// How long the client waits for an answer.
+    /// The client's timeout for answers, in milliseconds, for the next service.
     #[serde(skip_serializing_if = "Option::is_none")]
     patience_ms: Option<u128>,
-    /// The state for another service to continue.
+    /// The state for another service to continue from.
     #[serde(skip_serializing_if = "Option::is_none")]
     resume: Option<Resume>,
 }
@@ -92,12 +92,12 @@ impl TunnelEnd {
 pub(super) async fn give_back(lease: Lease) -> TunnelEnd {
     let shared = Arc::clone(&lease.process.shared);
     let is_fit = match shared.condition_on_loss(lease.token) {
-        // It forgets after its return.
+        // The manager lets it forget after its return, or replaces it.
         Condition::Clean | Condition::NeedsForgetting => true,
         Condition::NeedsReset => lease.reset().await.is_ok(),
         Condition::Broken => false,
     };
-    // Otherwise it is returned as lost, which replaces it.
+    // Otherwise the lease is dropped, and the manager replaces the process.
     if is_fit {
         lease.ret_proc(ReturnStatus::Ok).await;
     }

@@ -34,7 +34,7 @@ pub struct SharedSettings {
     pub is_told: Cell<bool>,
 }
 
-/// Adopts the database's values. Returns whether it answered.
+/// Adopts the database's values. Returns whether the database answered.
 #[derive(Clone, Copy, Message)]
 #[rtype(result = "bool")]
 pub(super) struct Refresh;
@@ -58,7 +58,8 @@ pub(super) fn follow(fleet: &dyn FleetStore, ctx: &mut Context<ConfigListener>) 
     ctx.spawn(fut::wrap_future(following));
 }
 
-/// Returns the sources and the configuration with the database's values; `None` if they are in effect.
+/// Returns the sources and the configuration with the database's values; `None` if they are in effect already, or
+/// nothing is shared.
 async fn refreshed(
     active: Rc<ActiveConfig>,
     log: Logger,
@@ -91,7 +92,7 @@ async fn refreshed(
     }
     if !without_effect.is_empty() {
         let line = format!(
-            "in the database, not for HTTP: {}",
+            "in the database, but cannot be set over HTTP: {}",
             without_effect.join(", ")
         );
         warn!(log, "a setting has no effect"; "line" => line);

@@ -248,7 +248,7 @@ async fn every_daemon_lists_the_jobs_documents_and_counts_of_all() {
             .iter()
             .map(|doc| doc["doc_id"].as_str().unwrap())
             .collect();
-        // Only documents in its own store can be shown.
+        // In this test a daemon can show only documents in its own store.
         assert_eq!((total, ids.len() + expected.len()), (3, 3));
         let census = member.api.census().await.unwrap();
         assert_eq!((census.total, census.pending), (3, 3));
@@ -354,7 +354,7 @@ async fn an_order_for_a_job_of_another_daemon_is_kept_and_carried_out_there() {
 }
 
 #[actix_rt::test]
-async fn a_transient_job_is_seen_and_cancelled_from_every_daemon_by_authorized_users() {
+async fn a_transient_job_is_seen_and_cancelled_from_another_daemon_by_authorized_users_only() {
     let (fleet, one, two) = two().await;
     let body =
         json!({"source": "http://s.example/x", "target": "http://t.example/x", "continuous": true});
@@ -392,7 +392,7 @@ async fn a_transient_job_is_seen_and_cancelled_from_every_daemon_by_authorized_u
 #[actix_rt::test]
 async fn a_job_whose_daemon_lost_its_lease_reports_that_and_its_orders_are_kept_for_the_next() {
     let (fleet, one, two) = two().await;
-    // It has stopped reporting.
+    // The first daemon has stopped reporting.
     one.epoch.send_replace(None);
     fleet.end_lease(Epoch(1));
     let is_lost = |jobs: &[Value]| {
@@ -578,7 +578,7 @@ async fn problems_of_a_daemon_are_reported_by_all_while_it_is_alive() {
     fleet.set_down(false);
     let better = json!([two, "critical", ["js"]]);
     reports(&first, json!([both, better])).await;
-    // Under a new epoch it is reported again.
+    // Under a new epoch the problems are reported again.
     let name = DaemonName {
         address: two.into(),
         version: "1.2.3".into(),

@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_backlog_has_the_requested_length() {
+    fn connections_within_the_backlog_wait_to_be_accepted() {
         let bound = bind_address("[server] http", ([127, 0, 0, 1], 0).into(), 300).unwrap();
         let address = bound.tcp_address().unwrap();
         let waiting: Vec<TcpStream> = (0..250)

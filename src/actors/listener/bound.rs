@@ -164,7 +164,7 @@ impl Bound {
     /// Returns an acceptor of connections; `None` once it is closed.
     ///
     /// # Errors
-    /// The process has no descriptor left.
+    /// The process has no descriptor left, or the event loop cannot register it.
     pub(crate) fn acceptor(&self) -> io::Result<Option<Acceptor>> {
         let Some(listener) = self.duplicate()? else {
             return Ok(None);
@@ -176,8 +176,8 @@ impl Bound {
         }))
     }
 
-    /// Accepts a waiting, non-blocking connection, without waiting for one. `None`: there is none, or the system is
-    /// out of resources.
+    /// Accepts a pending connection as a non-blocking socket, without waiting for one. `None`: there is none, or the
+    /// system is out of resources.
     pub(crate) fn accept_waiting(&self) -> Option<OwnedFd> {
         self.listener.borrow().as_ref().and_then(|l| accept(l).ok())
     }

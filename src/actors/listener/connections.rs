@@ -7,7 +7,7 @@ use actix::Recipient;
 use crate::actors::client::ClientHandle;
 use crate::otp::pid::{ActorId, Down};
 
-/// Busy connections skipped while searching for an idle one.
+/// Maximum connections searched for an idle one, oldest first.
 const SEARCH_MAX: usize = 256;
 
 /// Open connections, oldest first. They end with their actor, since a successor would not know them.

@@ -132,7 +132,8 @@ impl SocketError {
     }
 }
 
-/// Creates the socket at a path, or the one next to it, and its directory if missing.
+/// Creates a socket of the server at a path, the configured one or that of HTTP next to it, and its directory if
+/// missing.
 ///
 /// # Errors
 /// See [`SocketError`]; anything at the path is kept, except a socket of this user's without a listener.
@@ -188,7 +189,7 @@ fn prepare(directory: &Path, modes: Modes) -> Result<(), SocketError> {
     )
 }
 
-/// Removes a stale socket.
+/// Removes a stale socket; anything else at the path is an error.
 pub(crate) async fn clear(path: &Path) -> Result<(), SocketError> {
     let found = match fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),

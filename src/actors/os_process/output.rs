@@ -47,7 +47,8 @@ impl OsProcess {
         }
     }
 
-    /// Handles a pipe closed by the child, usually at its end: kills it unless it ends soon.
+    /// Handles a pipe closed by the child, usually at its end. A child that is not lent is ended at once, and any other
+    /// one unless it ends within [`PIPE_END_GRACE`].
     pub(super) fn pipe_closed(&mut self, what: &'static str, ctx: &mut Context<Self>) {
         if self.shared.exit_error().is_some() {
             // It is already being ended, with a grace period.
@@ -55,7 +56,7 @@ impl OsProcess {
         }
         self.shared.set(ProcFlag::PipeClosed, true);
         if !self.shared.is_assigned() {
-            // Nothing waits for its end, and it must not be lent meanwhile. If it is already ending, it keeps its own
+            // Nothing waits for the child's end, and it must not be lent meanwhile. A child already ending keeps its own
             // status.
             match self.backend.reports {
                 // Killing a launcher would lose its command's status.
@@ -79,7 +80,7 @@ impl OsProcess {
             return;
         }
         self.backend.lines.add(chunk);
-        // Read together, so it arrived together.
+        // The lines were read together: they count as arrived at the same time.
         self.take_lines(None, can_wait, Instant::now(), ctx);
     }
 
@@ -142,7 +143,7 @@ impl OsProcess {
         let copy = line.clone();
         let reading = aside(line.clone(), move |_| classify(copy)).into_actor(self);
         ctx.wait(reading.map(move |read, process, ctx| {
-            // Without a thread it is read here.
+            // Without a thread the line is read here.
             let read = read.unwrap_or_else(|_| classify(line.clone()));
             process.take_lines(Some((line, read)), CanWait::Yes, now, ctx);
             process.watch_deadline(ctx);

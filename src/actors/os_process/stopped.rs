@@ -26,7 +26,7 @@ pub(super) fn watch(ctx: &mut Context<OsProcess>) {
     }
 }
 
-/// Some child changed its state.
+/// Logs this child's changes, after some child of the program changed its state.
 fn tell(process: &mut OsProcess) {
     while let Some(change) = process.backend.child.stop_or_continue() {
         let StopOrContinue::Stopped(by) = change else {

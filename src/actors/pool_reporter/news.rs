@@ -2,9 +2,9 @@
 //! stress, too few processes for the databases; the end of a pool.
 //!
 //! PROMISES  Under any load a pool has a bounded number of start records, and then one a minute. Counted starts are
-//!           logged, at the latest when the pool is gone or the manager ends. A warning has the command, how it
-//!           ended, its last output, the effect on clients and the remedy. A repeated warning is logged once in 1000
-//!           seconds for each pool.
+//!           logged, at the latest when the pool is gone or the manager ends. Every warning has a remedy; one of a
+//!           failed start also has the command, how it ended and its last output. Repeated warnings of stress, of too
+//!           few processes and of early ends are logged once in 1000 seconds for each pool.
 //! SOURCE    Postfix master: master_spawn.c and master_avail.c log the same on the same occasions.
 
 use std::sync::Arc;
@@ -27,11 +27,11 @@ pub(super) struct Told {
     language: LanguageName,
     /// Limits start records.
     starts: BurstLimiter,
-    /// Limits warnings that its databases take processes from each other,
+    /// Limits warnings that its databases take processes from each other.
     exchanges: RepeatLimiter,
-    /// that it is under stress,
+    /// Limits warnings that it is under stress.
     stressed: RepeatLimiter,
-    /// that its query servers end early.
+    /// Limits warnings that its query servers end early.
     ends_early: RepeatLimiter,
 }
 

@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn at_most_a_thousand_are_listed_those_that_work_longest_first() {
+    fn at_most_a_thousand_processes_are_listed_busy_ones_first_and_each_state_longest_first() {
         let listed = |(number, state): (u64, State)| Listed {
             id: ProcId {
                 pool: PoolId(0),

@@ -58,7 +58,7 @@ impl Handler<AddPool> for ProcManager {
         let settings = self.settings_of(&section, PoolKind::Named, &language);
         let mut changes = vec![PoolChange::Add(name.clone())];
         changes.extend(differences(&PoolConfig::default(), &section));
-        // Besides its sizes, for waiters of its group.
+        // The processes to open: for its own sizes, and for waiters of its group.
         let first = self.core.plan_add(&settings);
         changes.extend((first > 0).then_some(PoolChange::Start(first)));
         if msg.dry_run {
@@ -206,7 +206,7 @@ impl ProcManager {
         self.pools.find(&name).ok_or(PoolError::NotFound(name))
     }
 
-    /// Refuses a section that contradicts the current service.
+    /// Refuses a section that contradicts the service's other pools or settings.
     fn check(
         &self,
         id: Option<PoolId>,
@@ -311,7 +311,7 @@ impl ProcManager {
     }
 }
 
-/// The core's action for a change other than settings, which are passed as in the section.
+/// Returns the operator's view of a change that the core plans; changed settings are listed by [`differences`].
 fn work_of(change: &Change) -> PoolChange {
     match change {
         Change::StopIdle(count) => PoolChange::StopIdle(*count),

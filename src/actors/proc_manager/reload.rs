@@ -28,7 +28,7 @@ use policy::pool::{
     ConfiguredName, Event, Follow, PoolId, PoolKind, PoolSettings, RemoveMode, follow, keeps_out,
 };
 
-/// Pools that follow a reload in one turn: about a millisecond of work.
+/// Pools that follow a reload in one turn, besides languages' own in the first: about a millisecond of work.
 const POOLS_EACH_TURN: usize = 64;
 
 /// Replaces the manager's settings (`reload_config`). They are in effect when it has answered.
@@ -225,7 +225,7 @@ impl ProcManager {
         }
     }
 
-    /// An unchanged pool: applies the settings for all pools.
+    /// Applies the current settings to a pool that stays.
     fn keep(&mut self, id: PoolId, events: &mut Vec<Event>) {
         let pool = self.pools.at(id);
         if pool.kind == PoolKind::Language {

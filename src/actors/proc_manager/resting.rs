@@ -158,7 +158,7 @@ impl ProcManager {
         seen: Option<Activity>,
         ctx: &mut Context<Self>,
     ) {
-        // One lent meanwhile has another check, or none.
+        // A process lent since the check began has a newer entry, or none.
         let settling = self.resting.settling.remove(&proc);
         let Some((mut settling, process)) = settling.zip(self.procs.get(&proc)) else {
             return;

@@ -1,6 +1,6 @@
 //! A snapshot of the pools, for display and for programs.
 //!
-//! SUMMARY   The manager copies numbers and shares texts; the caller converts them to a [`DaemonStatus`].
+//! SUMMARY   The manager copies numbers and shares strings; the caller converts them to a [`DaemonStatus`].
 //! PROMISES  Work that is slow with many pools is not done on the manager's thread.
 
 use std::sync::Arc;
@@ -104,7 +104,7 @@ impl ProcManager {
 }
 
 impl PoolsSnapshot {
-    /// Returns everything.
+    /// Returns the whole status.
     pub fn status(&self) -> DaemonStatus {
         self.status_of(|pool| PoolStatus {
             settings: pool.settings(&self.settings),
@@ -114,7 +114,7 @@ impl PoolsSnapshot {
         })
     }
 
-    /// Returns it without settings, abilities and processes.
+    /// Returns the status without settings, abilities and processes.
     pub fn summary(&self) -> DaemonStatus {
         self.status_of(KnownPool::summary)
     }

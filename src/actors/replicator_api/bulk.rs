@@ -47,7 +47,7 @@ struct ToOrder {
 /// An ordered job.
 #[derive(Clone, Debug)]
 pub(crate) struct OrderedJob {
-    /// Its state as shown after the order, or before it if another daemon has the job.
+    /// Its state as shown after the order, or before it if another daemon has the job, or the document has none.
     pub job: Value,
     /// Its state as shown before the order.
     pub before: Value,
@@ -320,7 +320,8 @@ impl ReplicatorApi {
         states.lock().loading()
     }
 
-    /// Fails if the service ends.
+    /// Saves an order, and gives it to jobs of this and other daemons. Returns the result for each; fails if the
+    /// service ends.
     async fn order_batch(
         &self,
         order: JobOrder,
@@ -416,7 +417,8 @@ impl ReplicatorApi {
         Ok(())
     }
 
-    /// Fails if the service ends.
+    /// Cancels jobs without documents, and refuses to cancel others. Returns the result for each; fails if the service
+    /// ends.
     async fn cancel_batch(
         &self,
         jobs: &[ToOrder],
@@ -455,7 +457,8 @@ impl ReplicatorApi {
     /// Ends a transient job on any daemon.
     ///
     /// # Errors
-    /// The job belongs to a document, its daemon's lease has expired, or the service is shutting down.
+    /// The job is gone or belongs to a document, its daemon's lease has expired, the store fails, or the service is
+    /// shutting down.
     pub(super) async fn cancel_job(
         &self,
         job: Job,

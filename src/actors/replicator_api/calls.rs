@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bare_name_is_refused_with_what_to_do() {
+    fn only_a_bare_name_of_a_database_is_refused() {
         let refused = |body: Value| refuse_bare_names(&body).map_err(|error| error.to_string());
         let text = refused(json!({"source": "shop", "target": "http://h/b"})).unwrap_err();
         assert!(

@@ -99,7 +99,7 @@ struct Memory {
 }
 
 impl Memory {
-    /// Finds former epochs of restarted daemons. Of two daemons with one address, the one that reported later is current.
+    /// Finds former epochs of restarted daemons: since their last renewal a daemon with the same address has started.
     fn note_superseded(&mut self, own: Option<Epoch>) {
         let there = self.daemons.values().filter(|row| row.is_there);
         let superseded: Vec<Epoch> = there
@@ -200,7 +200,7 @@ impl Fleet {
         Some(self.memory().read?.elapsed().as_secs())
     }
 
-    /// Reads the daemons, and their reports since the last read.
+    /// Reads the daemons with their reports, and the statuses written since the last read.
     ///
     /// # Errors
     /// The database does not answer; earlier results stay.
@@ -428,7 +428,7 @@ impl Fleet {
         self.memory().own_report = Some(report);
     }
 
-    /// Returns the latest reports of this daemon and of the others with a lease.
+    /// Returns the latest reports of this daemon and of the others with a lease; `None` before this daemon's first.
     pub fn reports(&self) -> Option<(Report, Vec<Report>)> {
         let memory = self.memory();
         let own = memory.own_report.clone()?;

@@ -64,7 +64,7 @@ impl OtherOrder {
             by: by.to_owned(),
             from: from.to_owned(),
         };
-        serde_json::to_string(&body).expect("orders: texts and numbers can be written")
+        serde_json::to_string(&body).expect("orders: strings and numbers can be written")
     }
 
     /// Whether a later owner executes it from stored settings.
@@ -182,7 +182,7 @@ impl ReplicatorApi {
             return Ok(None);
         };
         let info = self.scheduler(GetJob { id }).await?;
-        // A job with the same id may belong to another by now.
+        // By now the id may be that of a job of the other kind.
         Ok(info.filter(|info| info.replication.doc.is_none() == is_transient))
     }
 }

@@ -174,7 +174,7 @@ async fn an_order_reports_how_many_documents_are_still_loading() {
 }
 
 #[actix_rt::test]
-async fn an_order_fails_for_jobs_without_a_document_and_applies_to_the_others() {
+async fn a_deletion_fails_for_jobs_with_a_missing_document_and_applies_to_the_others() {
     let api = start(3).await;
     let order = BulkOrder {
         order: BulkOrderName::Delete,

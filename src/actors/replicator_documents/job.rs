@@ -27,7 +27,7 @@ pub(super) struct ToAdd {
     pub attempt: Attempt,
     pub id: ReplicationId,
     pub replication: Arc<Replication>,
-    /// The lease of its document, and the work that ends with the addition; `None` if every document is owned.
+    /// The lease of its document, and the work that ends with the addition; `None` if this daemon owns every document.
     pub owned: Option<(Arc<DocLease>, ClaimWork)>,
 }
 
@@ -67,7 +67,7 @@ impl ToAdd {
     }
 }
 
-/// Adds jobs to the scheduler with their kept settings, if every document is owned.
+/// Adds jobs to the scheduler with their kept settings, for a daemon that owns every document.
 pub(super) async fn add_kept(options: &DocumentsOptions, jobs: Vec<ToAdd>) -> Vec<StepEnd> {
     let docs = jobs.iter().map(|job| job.doc.clone()).collect();
     let kept = options.database.store().kept_of(docs).await;
@@ -75,7 +75,7 @@ pub(super) async fn add_kept(options: &DocumentsOptions, jobs: Vec<ToAdd>) -> Ve
         .unwrap_or_default()
         .into_iter()
         .map(|kept| JobRow { kept, past: None });
-    // Without an answer there are no settings.
+    // If the store fails, jobs are added without their settings.
     let rows = kept.chain(std::iter::repeat_with(JobRow::default));
     add(&options.scheduler, jobs.into_iter().zip(rows).collect()).await
 }
@@ -90,7 +90,7 @@ pub(super) async fn add(
         let orders = jobs.iter().map(|(job, row)| job.order(row)).collect();
         match scheduler.address().send(AddJobs(orders)).await {
             Ok(results) => break results,
-            // It is restarting.
+            // The scheduler is restarting.
             Err(_) => actix_rt::time::sleep(SCHEDULER_WAIT).await,
         }
     };
@@ -111,7 +111,7 @@ pub(super) async fn add(
 /// Computes an id, with the code of the filter if there is one.
 ///
 /// # Errors
-/// The store or the source does not answer.
+/// The store fails, or the source does not return the code.
 pub(crate) async fn identify(
     options: &DocumentsOptions,
     replication: &Replication,
@@ -215,7 +215,7 @@ mod tests {
             added_so_far += 1;
             let id = format!("{password}{added_so_far}");
             let id: ReplicationId = id.parse().expect("it is an id");
-            // The next one has another job's id: this test is only about pasts.
+            // Each job has its own id, so that none replaces another: this test is only about pasts.
             let job = ToAdd {
                 doc: "d".to_owned(),
                 attempt: Attempt(1),

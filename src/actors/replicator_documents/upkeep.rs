@@ -18,7 +18,7 @@ const PURGE_BATCH: usize = 1000;
 /// Minimum and maximum interval of searches for deleted documents.
 const PURGE_WAIT: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60 * 60));
 
-/// The time between two compactions.
+/// Minimum time between two compactions.
 const COMPACT_WAIT: Duration = Duration::from_secs(10);
 
 /// Works while the store exists.
@@ -44,7 +44,7 @@ pub(super) async fn keep_small(options: Rc<DocumentsOptions>, log: Logger) {
                 let count = store.compact().await?;
                 (is_due, compacted) = (false, Some(Instant::now()));
                 if count > 0 {
-                    info!(log, "the file of the store is smaller by so many bytes"; "count" => count);
+                    info!(log, "the file of the store shrank by this many bytes"; "count" => count);
                 }
             }
             Ok(())

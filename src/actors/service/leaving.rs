@@ -31,7 +31,7 @@ pub(super) fn dismiss_waiting(socket: &ServiceSocket) {
         };
         match socket.bound().accept_waiting() {
             Some(client) => dismiss(socket, client.as_fd(), &reason),
-            // When the system is out of resources, it resets the rest itself.
+            // None is left, or the system is out of resources and resets the rest.
             None => return,
         }
     }

@@ -37,7 +37,7 @@ struct Daemon {
 }
 
 impl Daemon {
-    /// Starts one with this text in its file.
+    /// Starts a daemon with this text in its configuration file.
     fn start(fleet: &Arc<FakeFleet>, text: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("settee.toml");
@@ -117,7 +117,7 @@ async fn a_setting_of_one_daemon_applies_to_all_and_to_later_ones() {
     let late = Daemon::start(&fleet, "[replicator]\nmax_jobs = 3\n");
     late.wait_for("a later one has it", |config| max_jobs(config) == 7)
         .await;
-    // Files do not override it, even after a reload.
+    // Files do not override the shared setting, even after a reload.
     late.listener.send(Reload).await.unwrap().unwrap();
     assert_eq!(max_jobs(&late.config.borrow()), 7);
     two.set("replicator", "max_jobs", None).await.unwrap();
@@ -199,7 +199,7 @@ async fn a_daemon_keeps_its_old_setting_until_it_can_apply_the_new_one() {
 }
 
 #[actix_rt::test]
-async fn a_setting_that_the_database_refuses_is_not_applied() {
+async fn a_shared_setting_is_not_applied_while_the_database_is_gone() {
     let fleet = Arc::new(FakeFleet::default());
     let one = Daemon::start(&fleet, "");
     let before = max_jobs(&one.config.borrow());

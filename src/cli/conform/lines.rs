@@ -14,7 +14,7 @@ pub(super) fn headline(report: &Report, is_given: bool, has_further: bool) -> St
     let origin = match (is_given, report.found) {
         (true, _) => "",
         (false, true) => " (it runs functions in it)",
-        (false, false) => " (it runs functions of none that there are cases in)",
+        (false, false) => " (it runs functions in no language that has cases)",
     };
     let mut text = format!("language: {language}{origin}\n");
     if !suite::has_functions(language) {
@@ -43,7 +43,7 @@ pub(super) fn line(case: &Case, verdict: &Verdict) -> String {
         }
         Verdict::Fail(failure) => format!("{}  {}\n", line("FAIL"), printable(&failure.problem)),
         Verdict::NotRun => {
-            line("skip") + "  not run: it kept silent in other cases of this ability\n"
+            line("skip") + "  not run: it did not answer other cases of this ability\n"
         }
     }
 }
@@ -102,7 +102,7 @@ fn daemon(abilities: &DaemonAbilities) -> String {
     };
     row("the daemon will use", Some(true))
         + &row("the daemon will do without", Some(false))
-        + &row("the daemon will try, as no probe told", None)
+        + &row("the daemon will try, undecided by its probes", None)
 }
 
 #[cfg(test)]
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn the_daemon_uses_what_it_found_refuses_what_was_refused_and_tries_the_rest() {
+    fn abilities_are_listed_as_used_done_without_or_tried() {
         let known = [
             ("ddoc", Some(false)),
             ("index_doc", None),
@@ -139,7 +139,7 @@ mod tests {
         ];
         let abilities = known.map(|(name, known)| (name.to_owned(), known)).into();
         let text = "the daemon will use: reduce\nthe daemon will do without: ddoc\n\
-                    the daemon will try, as no probe told: index_doc\n";
+                    the daemon will try, undecided by its probes: index_doc\n";
         assert_eq!(daemon(&abilities), text);
     }
 }

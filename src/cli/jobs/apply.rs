@@ -219,7 +219,7 @@ async fn databases(
     Ok(names)
 }
 
-/// Requires that the service would accept a document.
+/// Checks that the service would accept a document.
 fn check(id: &str, members: &Map<String, Value>, defaults: &Defaults) -> Result<(), String> {
     match kind_of(id).map_err(|error| error.to_string())? {
         DocKind::Replication => {}

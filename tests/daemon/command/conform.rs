@@ -349,7 +349,8 @@ fn missing_optional_abilities_of_a_language_without_cases_are_not_failures() {
         assert_eq!(lines[lines.len() - 2..], [counts, "conform: 0 of 3 cases"]);
         let refuses = "the daemon will do without: add_lib ddoc index_doc";
         assert!(lines.contains(&refuses), "{lines:?}");
-        let tries = "the daemon will try, as no probe told: reduce reduce_context several_reducers";
+        let tries =
+            "the daemon will try, undecided by its probes: reduce reduce_context several_reducers";
         assert!(lines.contains(&tries), "{lines:?}");
         assert!(
             text(&output.stderr).contains("no case passed"),

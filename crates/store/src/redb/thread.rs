@@ -4,7 +4,8 @@
 //! PROMISES  No write is answered before its transaction is on the disk. When a transaction fails, all of it
 //!           is undone, all its callers are notified, and the next request reopens the file. A snapshot is
 //!           read between other requests; while it is held, the file keeps its data.
-//! LIMITS    A snapshot is held for at most [`HELD_IDLE_MAX`] after it was last read.
+//! LIMITS    A snapshot is dropped by the first request later than [`HELD_IDLE_MAX`] after it was last read, and
+//!           when the file is closed after an error.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -28,7 +29,7 @@ use crate::uuid_file;
 /// Maximum writes of one transaction.
 const BATCH_MAX: usize = 256;
 
-/// How long an unread snapshot is held.
+/// How long a snapshot may stay unread before the next request drops it.
 const HELD_IDLE_MAX: Duration = Duration::from_secs(60);
 
 /// A request to the thread, with the sender of its result.
@@ -36,7 +37,8 @@ pub(super) enum StoreRequest {
     Read(Box<Read>, Reply<()>),
     /// Answered when the write is on disk.
     Write(Box<Write>, Reply<()>),
-    /// Return free space of the file to the system, if it has much. Answers with the number of bytes.
+    /// Return free space of the file to the system, if much is free and no snapshot is held. Answers with the number
+    /// of bytes.
     Compact(Reply<u64>),
     /// Hold a snapshot. Answers with its number, the uuid and the last sequence number.
     Hold(Reply<(u64, String, u64)>),
@@ -127,7 +129,7 @@ impl Keeper {
         let done = catch_unwind(AssertUnwindSafe(|| work(self)));
         done.unwrap_or_else(|_| {
             drop(catch_unwind(AssertUnwindSafe(|| self.close())));
-            let what = "a panic, which standard error has";
+            let what = "a panic, reported on standard error";
             Err(self.failed(OpenProblem::Failed(what.to_owned())))
         })
     }
@@ -153,7 +155,7 @@ impl Keeper {
         Ok(self.database.insert(database))
     }
 
-    /// Writes the uuid where `settee replicate` looks for it, unless it already exists.
+    /// Writes the uuid where `settee replicate` looks for it, unless a uuid is already there.
     fn tell(&self, uuid: &str) {
         if let Some(file) = uuid_file::beside(&self.place)
             && uuid_file::read(&file).is_none()
@@ -161,7 +163,7 @@ impl Keeper {
         {
             warn!(self.log, "the id of this service cannot be kept";
                 "file" => file.display().to_string(), "error" => %error,
-                "effect" => "the command has an id of its own and does not find the service's checkpoints");
+                "effect" => "`settee replicate` uses another id and does not find the service's checkpoints");
         }
     }
 

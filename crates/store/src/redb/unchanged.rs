@@ -4,7 +4,7 @@
 //!           [`UnchangedFile`] diverts these writes.
 //! PROMISES  No byte of the file changes. Locks work as usual: another holder is noticed, and others are refused.
 //! CALLED    By an export of a store that no service uses; at each start, to verify the store first.
-//! LIMITS    Writes are in memory, in blocks of [`BLOCK`] bytes: few.
+//! LIMITS    Diverted writes take memory, a block of [`BLOCK`] bytes each; opening and reading make few.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -49,7 +49,7 @@ pub(super) struct UnchangedFile {
 #[derive(Debug)]
 struct Changes {
     len: u64,
-    /// Bytes of the file that are still valid.
+    /// The length of the file's beginning that is still read; after it, blocks that are not in `blocks` are zeros.
     of_file: u64,
     blocks: FxHashMap<u64, Box<[u8]>>,
 }
@@ -186,7 +186,7 @@ mod tests {
 
     #[test]
     fn writes_are_read_back_and_the_file_is_unchanged() {
-        let mut random = TestRandom::for_test("what_is_written_can_be_read_back");
+        let mut random = TestRandom::for_test("writes_are_read_back_and_the_file_is_unchanged");
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
         for _ in 0..50 {

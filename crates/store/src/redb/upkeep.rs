@@ -45,7 +45,7 @@ impl Records<'_> {
             self.deaths.remove(seq)?;
             let id = self.updates.get(seq)?.map(|id| id.value().to_owned());
             let Some(id) = id else { continue };
-            // An earlier program may have rewritten it since.
+            // An earlier version of Settee may have rewritten the document since.
             let dead = self.document(&id)?;
             let Some(dead) = dead.filter(|dead| dead.deleted && dead.seq == seq) else {
                 continue;
@@ -60,7 +60,8 @@ impl Records<'_> {
     }
 }
 
-/// Returns free space of the file to the system. Returns the number of bytes.
+/// Returns free space to the system if the file is large, has few documents, and at least half of it is free. Returns
+/// the number of bytes.
 pub(super) fn compact(database: &mut Database, place: &StorePlace) -> Result<u64, redb::Error> {
     let before = file_bytes(place);
     if before < COMPACT_FILE_MIN {

@@ -56,8 +56,8 @@ pub async fn an_export_has_each_document_once_with_the_kept_value_of_its_job(pla
     assert_eq!((&*local.id, &*local.rev), ("_local/l", "0-1"));
 }
 
-/// An export is a snapshot of its beginning.
-pub async fn an_export_is_a_snapshot_of_its_beginning(place: &TestPlace) {
+/// An export does not have changes made after it began.
+pub async fn an_export_does_not_have_changes_made_after_it_began(place: &TestPlace) {
     let store = place.handle();
     make_and_delete(&store, 600, 200).await;
     let (before, _) = exported(&store).await;

@@ -2,7 +2,7 @@
 //!
 //! SUMMARY   The test kit makes a test of each case for one kind of place. A case opens handles on one [`TestPlace`];
 //!           if stores of its kind are shared, each handle is like another daemon's.
-//! CALLED    By the unit tests of the store, and by tests/external, where a PostgreSQL is.
+//! CALLED    By the unit tests of the store; for PostgreSQL, by tests/external.
 //! LIMITS    A failure is a panic.
 
 #![allow(clippy::unwrap_used, clippy::missing_panics_doc, reason = "tests")]

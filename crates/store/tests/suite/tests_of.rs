@@ -20,7 +20,7 @@ macro_rules! store_suite {
             followers_miss_no_update_of_twenty_writers
             watchers_see_the_writes_of_other_handles_in_order
             an_export_has_each_document_once_with_the_kept_value_of_its_job
-            an_export_is_a_snapshot_of_its_beginning
+            an_export_does_not_have_changes_made_after_it_began
             an_import_writes_missing_documents_and_leaves_existing_ones
             only_deleted_documents_are_purged_after_their_time
         }

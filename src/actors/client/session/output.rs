@@ -15,12 +15,13 @@ use super::super::account::FREE_BYTES;
 use super::{Phase, Session};
 use crate::messages::client_error::ErrorReply;
 
-/// How long a connection closed because of an overlong line may continue to send it, so that the client sees the
-/// error rather than a broken pipe.
+/// How long a client may take to read its last lines and to stop sending, so that it sees them rather than a broken
+/// pipe.
 const LINGER: Duration = Duration::from_secs(2);
 
 impl Session {
-    /// Queues a reply: a member with its value, and others, each after a comma.
+    /// Queues a reply: a member with its value, and others, each after a comma. Over the memory limit, queues an error
+    /// instead.
     pub(in crate::actors::client) fn push(
         &self,
         id: &str,
@@ -90,7 +91,7 @@ impl Session {
                 Ok(Ok(())) => {}
                 Ok(Err(_)) => break,
                 Err(_) => {
-                    // The system reports the socket writable only once it has much space.
+                    // The system reports the socket writable only once it has much space: try with less.
                     self.write_as(|bytes| {
                         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
                         Ok(rustix::net::send(&self.stream, bytes, flags)?)

@@ -2,7 +2,7 @@
 //!
 //! SUMMARY   A [`FakeFleet`] is the database: it follows the model of `policy::ownership`, with a clock that tests
 //!           advance. Each daemon has a [`FakeConnection`], which can be cut.
-//! LIMITS    Has ownership and ids of replications, but no statuses, orders and settings.
+//! LIMITS    Has ownership and ids of replications, but no statuses, orders or settings.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -63,7 +63,8 @@ impl Tables {
         Some(Ok(()))
     }
 
-    /// Whether an epoch may claim a document: not while it cannot reach a server that another can.
+    /// Returns which epochs may claim a document, for one of them: not those that cannot reach its servers, unless
+    /// none can.
     fn standing(&self, doc: &str, epoch: Epoch) -> Standing {
         let servers = self.servers.get(doc).into_iter().flatten();
         let avoids = |one: Epoch| {
@@ -98,7 +99,7 @@ pub(crate) struct FakeFleet {
     told: Arc<watch::Sender<u64>>,
 }
 
-/// A daemon's connection to it.
+/// A daemon's connection to the database.
 #[derive(Debug)]
 pub(crate) struct FakeConnection {
     fleet: FakeFleet,

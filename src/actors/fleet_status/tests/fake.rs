@@ -89,7 +89,7 @@ impl FakeFleet {
     }
 }
 
-/// For methods that only lease owners call.
+/// For methods that FleetStatus does not call.
 fn unused<T>() -> Answer<'static, T> {
     Box::pin(async { Err(StoreError::Closed) })
 }

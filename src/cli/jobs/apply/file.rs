@@ -18,7 +18,7 @@ use replication::spec;
 /// The placeholder for a database's name.
 const PLACEHOLDER: &str = "{db}";
 
-/// Members that determine the documents.
+/// Members of an entry that are not members of its documents.
 const OWN: [&str; 5] = ["name", "databases", "all_dbs", "match", "except"];
 
 /// Members whose strings may be read from the environment or files.
@@ -170,7 +170,7 @@ impl Reading<'_> {
     fn made(&mut self, line: usize, mut members: Map<String, Value>) -> Option<Entry> {
         let before = self.mistakes.len();
         let Some(Value::String(name)) = members.remove("name") else {
-            let what = "the replication has no name, or it is not a text".to_owned();
+            let what = "the replication has no name, or it is not a string".to_owned();
             self.mistake(line, what, "add name = \"..\", the id of its document");
             return None;
         };
@@ -188,7 +188,7 @@ impl Reading<'_> {
             None => Vec::new(),
             Some(Value::String(text)) => vec![text],
             Some(value) => serde_json::from_value(value).unwrap_or_else(|_| {
-                let what = format!("{name} is not a list of texts");
+                let what = format!("{name} is not a list of strings");
                 self.mistake(line, what, format!("write {name} = [\"..\", \"..\"]"));
                 Vec::new()
             }),
@@ -325,7 +325,11 @@ impl Reading<'_> {
 
     fn some(&mut self, value: Option<Value>, line: usize, what: &str) -> Option<Value> {
         if value.is_none() {
-            self.mistake(line, what.to_owned(), "write it as a text, or leave it out");
+            self.mistake(
+                line,
+                what.to_owned(),
+                "write it as a string, or leave it out",
+            );
         }
         value
     }

@@ -9,7 +9,7 @@ use test_support::TestRandom;
 use super::*;
 
 const DOCUMENTS: usize = 300;
-/// Number of damages for each file.
+/// Number of damaged copies of each sample.
 const DAMAGES: usize = 40;
 const PAGE: usize = 4096;
 /// Length of redb's header in the first page.
@@ -31,7 +31,7 @@ async fn used(store: &Store) -> Result<String, StoreError> {
     Ok(format!("{changes:?} {rest:?} {info:?} {uuid}"))
 }
 
-/// Reads the content of a file with these bytes; the file is unchanged afterwards, including damaged ones.
+/// Reads the content of a file with these bytes, and restores the file. Checks that a refused file was not written to.
 async fn content(path: &Path, bytes: &[u8]) -> Result<String, StoreError> {
     fs::write(path, bytes).unwrap();
     let store = started(StorePlace::of(Some(path)));
@@ -69,7 +69,7 @@ async fn samples(path: &Path) -> [Sample; 2] {
     );
     assert!(last != before && last == content(path, &closed).await.unwrap());
     let of = |bytes, content| Sample { bytes, content };
-    // The kill may have cut off its last transaction: see file.rs.
+    // The kill may have cut off the file's last transaction.
     [
         of(closed, vec![last.clone()]),
         of(killed, vec![last, before]),
