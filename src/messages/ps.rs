@@ -49,7 +49,7 @@ pub(crate) struct KillProc {
 }
 
 impl KillProc {
-    /// Returns the user who ordered it, as text.
+    /// Returns who ordered it: the user's name, else their uid, else their address, else `an operator`.
     pub(crate) fn by(&self) -> Arc<str> {
         let who = self.who.as_deref().cloned().unwrap_or_default();
         let uid = who.uid.map(|uid| format!("uid {uid}"));

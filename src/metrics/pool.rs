@@ -115,7 +115,8 @@ metrics! {
         /// Processes returned: ok, fail (found broken by its client), lost (its client died or dropped it)
         counter("settee.pool_returns", "settee_pool_returns_total").labels(&["pool", "status"])
             => returns: CountersBy<ReturnKind>;
-        /// System calls that cells refused, the first of each name per process; beyond 64 names other
+        /// System calls that cells refused, the first of each name per process; names beyond the first 64 count as
+        /// other
         counter("settee.sandbox_refusals", "settee_sandbox_refusals_total").labels(&["pool", "kind"])
             => refused_calls: RefusedCalls;
         /// Processes asked to forget their tenant

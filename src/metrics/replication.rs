@@ -106,7 +106,7 @@ metrics! {
         /// Paused replication jobs
         gauge("settee.replication_jobs_paused", "settee_replication_jobs_paused")
             => pub paused: Gauge;
-        /// Failed replicator documents without a job, in a fleet of all daemons
+        /// Failed replicator documents without a job (of all daemons in a fleet)
         gauge("settee.replication_docs_failed", "settee_replication_docs_failed")
             => pub docs_failed: Gauge;
         /// Source changes left to replicate, as each job last knew
@@ -121,7 +121,7 @@ metrics! {
         pub(crate) groups: JobGroups;
         /// Counted where the work is done.
         work: OnceLock<Arc<Counters>>;
-        /// How many documents each replication's target refused.
+        /// How many documents each replication's target refused, by the replication's document or id.
         refused_by: Mutex<BTreeMap<String, u64>>;
     }
 }
@@ -154,7 +154,7 @@ impl ReplicationMetrics {
         .or_default() += 1;
     }
 
-    /// Returns the number of documents refused since the start, by the replication's document or id.
+    /// Returns the number of documents refused since the start, by the replication's document or id, or [`OTHERS`].
     pub(crate) fn refused_by(&self) -> BTreeMap<String, u64> {
         let by = self.refused_by.lock();
         by.unwrap_or_else(PoisonError::into_inner).clone()
