@@ -7,7 +7,7 @@
 //!           do not exist. The call and the path of an operation have the same permissions. [`check_name`] bounds the
 //!           names that arrive with one; the bounds are here.
 //! CALLED    By `messages::client`, which parses calls; by a client's connection, for rights; by `http::routes` and
-//!           `http::entrance`. Tests compare `docs/socket.md` and `docs/http.md` with it.
+//!           `http::entrance`. Tests compare `docs/socket.md`, `docs/http.md` and `docs/openapi.json` with it.
 //! LIMITS    The content of a request can require another right than its row: see `http::pools_api` and
 //!           `http::scheduler_api`. If several routes match a path, the first one applies.
 

@@ -36,7 +36,8 @@ pub(crate) struct ListProcs {
     pub(crate) pool: Option<String>,
 }
 
-/// Ends one process: at once if it is working, otherwise like any stopped process.
+/// Ends one process: at once if it is working or `now` is set, otherwise like any stopped process. Without `now`, one
+/// that is ending already is left alone.
 #[derive(Clone, Debug, Message)]
 #[rtype(result = "Result<KilledProc, KillError>")]
 pub(crate) struct KillProc {

@@ -140,8 +140,8 @@ pub struct LoseJob {
 /// Maximum jobs ordered in one turn.
 pub(crate) const ORDERS_MAX: usize = 100;
 
-/// Gives an order to at most [`ORDERS_MAX`] jobs in one turn. Paused jobs keep their pause. Answers for each whether
-/// there is such a job, in order.
+/// Gives an order to at most [`ORDERS_MAX`] jobs in one turn. To pause a paused job keeps its first pause; to resume or
+/// to restart it ends the pause. Answers for each whether there is such a job, in order.
 #[derive(Clone, Debug, Message)]
 #[rtype(result = "Vec<bool>")]
 pub(crate) struct OrderJobs {

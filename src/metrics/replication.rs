@@ -36,7 +36,7 @@ metrics! {
         /// Replication jobs started
         counter("couch_replicator.jobs.starts", "couchdb_couch_replicator_jobs_starts_total")
             => pub starts: Counter;
-        /// Replication jobs stopped for others to run, or paused
+        /// Replication runs stopped whose jobs remain: for others to run, by a pause or by a restart
         counter("couch_replicator.jobs.stops", "couchdb_couch_replicator_jobs_stops_total")
             => pub stops: Counter;
         /// Replication jobs that failed and are retried

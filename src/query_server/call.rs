@@ -521,7 +521,7 @@ pub(crate) struct Cost {
     pub(crate) memory_peak_bytes: Option<u64>,
 }
 
-/// A finished call: its caller and subject, its process, its cost, and its reports.
+/// A finished call: its caller and subject, its pool, its cost, and its reports.
 #[derive(Clone, Debug)]
 pub(crate) struct FinishedCall {
     pub(crate) call: Arc<Call>,

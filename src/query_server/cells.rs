@@ -1,9 +1,9 @@
 //! The cells of a pool's processes, and their environment.
 //!
 //! SUMMARY   [`Cells`] is the configuration of cells; [`CellTerms`] is derived from it for one pool's processes.
-//! PROMISES  No cell contains the folders of the configuration, the store and the socket, or reaches the ports that
-//!           the service listens on. From the service's environment a command gets only the search path, the
-//!           language, the time zone, and variables that its configuration names.
+//! PROMISES  No cell contains the folders of the configuration, the store and the sockets, or the private keys, or
+//!           reaches the ports that the service listens on. From the service's environment a command gets only the
+//!           search path, the language, the time zone, and variables that its configuration names.
 //! CALLED    By the ProcManager for each start, by commands that start query servers.
 
 use std::path::PathBuf;
