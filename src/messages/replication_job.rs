@@ -122,7 +122,7 @@ pub enum JobNews {
     Started(JobProgress),
     /// It made progress; at most one a second.
     Progress(JobProgress),
-    /// The target refused a document.
+    /// A document was not replicated: the target refused it, or its id is too long or illegal.
     Refused(RefusedDoc),
     /// The run is over.
     Ended(JobEnd),

@@ -100,7 +100,7 @@ metrics! {
         /// Failed replication jobs without a document
         counter("settee.replication_jobs_failed", "settee_replication_jobs_failed_total")
             => pub failures: Counter;
-        /// Documents refused by a target
+        /// Documents not replicated: refused by a target, or with an id that is too long or illegal
         counter("settee.replication_documents_refused", "settee_replication_documents_refused_total")
             => pub refused: Counter;
         /// Paused replication jobs
@@ -121,7 +121,7 @@ metrics! {
         pub(crate) groups: JobGroups;
         /// Counted where the work is done.
         work: OnceLock<Arc<Counters>>;
-        /// How many documents each replication's target refused, by the replication's document or id.
+        /// How many documents each replication did not replicate, by the replication's document or id.
         refused_by: Mutex<BTreeMap<String, u64>>;
     }
 }
@@ -140,7 +140,7 @@ impl ReplicationMetrics {
         }
     }
 
-    /// Counts a document refused by this replication's target.
+    /// Counts a document that this replication did not replicate; the replication is named by its document or id.
     pub(crate) fn refuse(&self, replication: String) {
         self.refused.one();
         let by = self.refused_by.lock();
@@ -154,7 +154,8 @@ impl ReplicationMetrics {
         .or_default() += 1;
     }
 
-    /// Returns the number of documents refused since the start, by the replication's document or id, or [`OTHERS`].
+    /// Returns how many documents were not replicated since the start, by the replication's document or id, or
+    /// [`OTHERS`].
     pub(crate) fn refused_by(&self) -> BTreeMap<String, u64> {
         let by = self.refused_by.lock();
         by.unwrap_or_else(PoisonError::into_inner).clone()
