@@ -7,7 +7,7 @@
 //!           do not exist. The call and the path of an operation have the same permissions. [`check_name`] bounds the
 //!           names that arrive with one; the bounds are here.
 //! CALLED    By `messages::client`, which parses calls; by a client's connection, for rights; by `http::routes` and
-//!           `http::entrance`. Tests compare `docs/socket.md` and `docs/http.md` with it.
+//!           `http::entrance`. Tests compare `docs/socket.md`, `docs/http.md` and `docs/openapi.json` with it.
 //! LIMITS    The content of a request can require another right than its row: see `http::pools_api` and
 //!           `http::scheduler_api`. If several routes match a path, the first one applies.
 
@@ -28,7 +28,7 @@ pub const NAME_BYTES_MAX: usize = 1024;
 /// document or its replication, a URL parameter.
 pub const LONG_NAME_BYTES_MAX: usize = 4096;
 
-/// Checks the length of a received name; `what` is its description there.
+/// Checks the length of a received name; `what` is the member or parameter that it was received in.
 ///
 /// # Errors
 /// It is longer than `bytes_max`; the sender's fault.
@@ -270,7 +270,7 @@ operations! {
     [], [Status GET "/_status"] => With(Look), reads;
     /// Returns the state of pools.
     [], [Pools GET "/_pools", Pool GET "/_pools/{name}", PoolProcs GET "/_pools/{name}/_procs"] => With(Look), reads;
-    /// Adds a pool, or changes settings of one. To say that callers may use it takes an administrator.
+    /// Adds a pool, or changes settings of one. Only an administrator may set whether callers may use it.
     [], [PutPool PUT "/_pools/{name}"] => With(Operate), changes;
     /// Removes a pool.
     [], [RemovePool DELETE "/_pools/{name}"] => With(Operate), changes;
@@ -314,7 +314,7 @@ operations! {
 
     /// Makes a URL that lets a browser in to the dashboard.
     [], [DashboardLink POST "/_dashboard_link"] => Local(Administer), changes;
-    /// Gives the dashboard, without what it shows.
+    /// Returns the dashboard's page, without data.
     [], [DashboardPage GET "/_dashboard"] => Anybody, reads;
     /// Returns what the dashboard shows.
     [], [DashboardState GET "/_dashboard/state"] => OnPage(Look), reads;
@@ -327,7 +327,7 @@ operations! {
 
     /// Replicates without a document, or ends such a replication.
     [], [Replicate POST "/_replicate"] => With(Replicate), changes;
-    /// Lists jobs. States that only documents have take an operator.
+    /// Lists jobs. States that only documents have require an operator, except for one's own.
     [], [Jobs GET "/_scheduler/jobs"] => AllOrOwn(Look), reads;
     /// Shows a job.
     [], [Job GET "/_scheduler/jobs/{id}"] => AllOrOwn(Look), reads;

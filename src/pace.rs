@@ -1,8 +1,8 @@
 //! The minimum pace of a client that reads its answer or sends its body.
 //!
-//! SUMMARY   While data is pending, the client has to take or send [`BYTES_PER_SECOND_MIN`] of it, or all if that is
-//!           less, in each period.
-//! PROMISES  A client that moves nothing, or only occasional bytes, is late after one period. One that makes progress
+//! SUMMARY   While data is pending, the client has to take or send [`BYTES_PER_SECOND_MIN`] for each second of a
+//!           period, or all if that is less, before the period ends.
+//! PROMISES  A client that moves nothing, or only occasional bytes, is late after one period. One that keeps this pace
 //!           is never late, however much is pending.
 //! CALLED    By connections of the socket for replies, by HTTP for bodies and answers.
 //! LIMITS    Data in the system's buffers counts as taken.
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sender_that_trickles_gains_no_time_and_one_that_goes_on_does() {
+    fn a_sender_gets_another_period_only_after_its_minimum_of_bytes() {
         let pace = Pace::new(Duration::from_secs(60));
         let by = pace.deadline();
         pace.took(59 << 10);

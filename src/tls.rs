@@ -25,7 +25,7 @@ use x509_parser::prelude::FromDer;
 
 use crate::config::{Config, Ssl};
 
-/// The certificate or its key cannot be used.
+/// The certificate, its key or the CA certificates of clients cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error("[ssl]: {}: {what}", path.display())]
 pub struct CertificateError {

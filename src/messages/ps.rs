@@ -36,7 +36,8 @@ pub(crate) struct ListProcs {
     pub(crate) pool: Option<String>,
 }
 
-/// Ends one process: at once if it is working, otherwise like any stopped process.
+/// Ends one process: at once if it is working or `now` is set, otherwise like any stopped process. Without `now`, one
+/// that is ending already is left alone.
 #[derive(Clone, Debug, Message)]
 #[rtype(result = "Result<KilledProc, KillError>")]
 pub(crate) struct KillProc {
@@ -49,7 +50,7 @@ pub(crate) struct KillProc {
 }
 
 impl KillProc {
-    /// Returns the user who ordered it, as text.
+    /// Returns who ordered it: the user's name, else their uid, else their address, else `an operator`.
     pub(crate) fn by(&self) -> Arc<str> {
         let who = self.who.as_deref().cloned().unwrap_or_default();
         let uid = who.uid.map(|uid| format!("uid {uid}"));

@@ -95,7 +95,7 @@ pub struct JobSettings {
     pub identity: Identity,
     /// Maximum random delay of a run's start; zero for none.
     pub startup_jitter: Duration,
-    /// No request is retried after half of it.
+    /// No request is retried once it has failed for half of this time.
     pub health_threshold: Duration,
     /// Documents with longer ids, in bytes, are skipped; `None` for no limit.
     pub max_document_id_length: Option<u64>,
@@ -122,7 +122,7 @@ pub enum JobNews {
     Started(JobProgress),
     /// It made progress; at most one a second.
     Progress(JobProgress),
-    /// The target refused a document.
+    /// A document was not replicated: the target refused it, or its id is too long or illegal.
     Refused(RefusedDoc),
     /// The run is over.
     Ended(JobEnd),
@@ -161,8 +161,8 @@ pub enum JobEnd {
 /// The result of a completed job.
 #[derive(Clone, Debug)]
 pub struct Completed {
-    /// The answer of `POST /_replicate` without `ok`: a JSON object, the log's body, or a substitute if there was
-    /// nothing to do.
+    /// The answer of `POST /_replicate` without `ok`, a JSON object: the replication log's body, after `no_changes` if
+    /// nothing was recorded; without checkpoints only `use_checkpoints`.
     pub result: Box<RawValue>,
     /// Its final progress.
     pub progress: JobProgress,

@@ -1,7 +1,7 @@
 //! Messages to the ReplicationScheduler, and its events.
 //!
 //! SUMMARY   Jobs are added, removed, paused, resumed, restarted and queried. The caller that adds one may wait for
-//!           its end; subscribers are notified of all.
+//!           its end; subscribers are notified of the events of all jobs.
 //! CALLED    By ReplicatorDocuments and by the ReplicatorApi, from any thread.
 //! SOURCE    couch_replicator_scheduler 004: add_job, remove_job, restart_job, reschedule, rep_state,
 //!           job_summary, jobs, job; couch_replicator_notifier: the events.
@@ -140,8 +140,8 @@ pub struct LoseJob {
 /// Maximum jobs ordered in one turn.
 pub(crate) const ORDERS_MAX: usize = 100;
 
-/// Gives an order to at most [`ORDERS_MAX`] jobs in one turn. Paused jobs keep their pause. Answers for each whether
-/// there is such a job, in order.
+/// Gives an order to at most [`ORDERS_MAX`] jobs in one turn. To pause a paused job keeps its first pause; to resume or
+/// to restart it ends the pause. Answers for each whether there is such a job, in order.
 #[derive(Clone, Debug, Message)]
 #[rtype(result = "Vec<bool>")]
 pub(crate) struct OrderJobs {
@@ -270,7 +270,7 @@ impl JobInfo {
         }
     }
 
-    /// Returns the earliest retry of a job that waits for a time.
+    /// Returns when a job that backs off, or must not start yet, may start; `None` for other jobs.
     pub(crate) fn next_try(&self) -> Option<WallTime> {
         match self.shown.why_not {
             Some(WhyNot::BackingOff { until, .. } | WhyNot::NotBefore { until }) => Some(until),

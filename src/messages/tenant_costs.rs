@@ -33,7 +33,7 @@ impl TenantCostsQuery {
     /// Parses a query by the names of its parameters.
     ///
     /// # Errors
-    /// The wrong name, and the valid ones.
+    /// The wrong parameter, and its valid values.
     pub(crate) fn of(
         sort: Option<&str>,
         limit: Option<usize>,

@@ -74,7 +74,7 @@ macro_rules! metrics {
             }
 
             /// Adds the counts of a former instance.
-            #[allow(dead_code, reason = "only what has names is ever gone")]
+            #[allow(dead_code, reason = "only metrics by name have former instances")]
             pub(in crate::metrics) fn absorb_fields(&self, gone: &Self) {
                 $($( $crate::metrics::names::Absorb::absorb(&self.$field, &gone.$field); )?)*
             }

@@ -1,7 +1,7 @@
 //! The recent cost of functions: the most expensive of the last minute and the last hour.
-//! SUMMARY   [`FunctionCosts::note`] adds a finished call, [`FunctionCosts::of`] returns the functions of a period.
-//!           Two halves of a period are kept, the current and the previous one, so that it covers at least half of
-//!           its length, and reports its length.
+//! SUMMARY   [`FunctionCosts::note`] adds a finished call, [`FunctionCosts::page`] returns the functions of a period.
+//!           Two halves of a period are kept, the current and the previous one: together they cover at least half of
+//!           its length, or less after the start and after a period without calls. The covered time is reported.
 //! PROMISES  Each half has at most [`FUNCTIONS_MAX`] functions. A new function evicts the cheapest, whose time
 //!           becomes its `uncertain`: no function that cost more than that is missing.
 //! LIMITS    Names are cut as in [`Subject`]: functions whose long names begin alike share a row.
@@ -168,7 +168,7 @@ struct PeriodCosts {
 /// Returns a function for display.
 fn row(subject: &Subject, cost: &FunctionCost) -> CostsRow {
     let text = |text: &Option<Arc<str>>| text.as_deref().map(str::to_owned);
-    // The bounds of a histogram's ranges: the end of the last is longer than any run.
+    // Interpolated within a range, whose end may be longer than any run.
     let of_ranges = |share| Duration::from_secs_f64(cost.run.quantile(share));
     let quantile = |share| micros(of_ranges(share).min(cost.run_max));
     CostsRow {
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_period_reaches_back_for_half_of_it_at_least_and_tells_how_far() {
+    fn a_period_covers_at_least_half_of_its_length_and_reports_the_covered_time() {
         let begun = Timestamp::ZERO;
         let after = |seconds| begun + Duration::from_secs(seconds);
         let mut costs = FunctionCosts::new(begun);

@@ -9,8 +9,8 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Maximum number of rows of pools, languages, services and groups of jobs: their names are in configurations, requests and
-/// documents, which may change without limit.
+/// Maximum number of named rows of each kind, besides [`REST`]: the names of pools, languages, services and groups of
+/// jobs are in configurations, requests and documents, which may change without limit.
 pub(crate) const NAMES_MAX: usize = 256;
 
 /// The name of the row of all others: no pool, language, service or group can have this name.

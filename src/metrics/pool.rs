@@ -43,7 +43,7 @@ pub(crate) enum OpenFailure {
     Timeout,
     /// It was no longer needed.
     Stopped,
-    /// Its command is wrong, or it ended at once.
+    /// Its command is wrong, or it ended or broke the protocol before its first answer.
     QueryServer,
     /// The machine lacks a resource.
     Host,
@@ -102,7 +102,8 @@ metrics! {
         histogram("settee.pool_open_time", "settee_pool_open_seconds").unit("s").labels(&["pool"])
             => pub(super) open: Histogram;
         /// Processes that could not be started: timeout, stopped (no longer wanted), query_server (wrong command, or it
-        /// ended at once), host (no resources), client (language no longer configured), settee (a bug)
+        /// ended or broke the protocol at once), host (no resources), client (language no longer configured), settee (a
+        /// bug)
         counter("settee.pool_open_failures", "settee_pool_open_failures_total").labels(&["pool", "reason"])
             => open_failures: CountersBy<OpenFailure>;
         /// Timeouts of requests in the queue, or while a process is opened or taught; of prompts
@@ -115,7 +116,8 @@ metrics! {
         /// Processes returned: ok, fail (found broken by its client), lost (its client died or dropped it)
         counter("settee.pool_returns", "settee_pool_returns_total").labels(&["pool", "status"])
             => returns: CountersBy<ReturnKind>;
-        /// System calls that cells refused, the first of each name per process; beyond 64 names other
+        /// System calls that cells refused, the first of each name per process; names beyond the first 64 count as
+        /// other
         counter("settee.sandbox_refusals", "settee_sandbox_refusals_total").labels(&["pool", "kind"])
             => refused_calls: RefusedCalls;
         /// Processes asked to forget their tenant

@@ -87,8 +87,8 @@ fn threads(status: &str) -> Option<u64> {
     line?.trim().parse().ok()
 }
 
-/// Extracts the process's start from `/proc/self/stat`, in ticks since the machine's. The program's name, in
-/// brackets, may contain anything.
+/// Extracts the process's start from `/proc/self/stat`, in ticks since boot. The program's name, in brackets, may
+/// contain anything.
 fn started_ticks(stat: &str) -> Option<u64> {
     let (_, rest) = stat.rsplit_once(')')?;
     // The state is field 3, this is field 22.
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_there_or_not_understood_is_nothing() {
+    fn a_missing_field_is_none() {
         assert_eq!(threads("Name:\tx\nThreads:\t12\n"), Some(12));
         assert_eq!(threads("Name:\tx\n"), None);
         let stat = "7 (a) b (c)) S 1 7 7 0 -1 4194560 1 0 0 0 2 1 0 0 20 0 3 0 4711 8 9";

@@ -36,7 +36,7 @@ metrics! {
         /// Replication jobs started
         counter("couch_replicator.jobs.starts", "couchdb_couch_replicator_jobs_starts_total")
             => pub starts: Counter;
-        /// Replication jobs stopped for others to run, or paused
+        /// Replication runs stopped whose jobs remain: for others to run, by a pause or by a restart
         counter("couch_replicator.jobs.stops", "couchdb_couch_replicator_jobs_stops_total")
             => pub stops: Counter;
         /// Replication jobs that failed and are retried
@@ -100,13 +100,13 @@ metrics! {
         /// Failed replication jobs without a document
         counter("settee.replication_jobs_failed", "settee_replication_jobs_failed_total")
             => pub failures: Counter;
-        /// Documents refused by a target
+        /// Documents not replicated: refused by a target, or with an id that is too long or illegal
         counter("settee.replication_documents_refused", "settee_replication_documents_refused_total")
             => pub refused: Counter;
         /// Paused replication jobs
         gauge("settee.replication_jobs_paused", "settee_replication_jobs_paused")
             => pub paused: Gauge;
-        /// Failed replicator documents without a job, in a fleet of all daemons
+        /// Failed replicator documents without a job (of all daemons in a fleet)
         gauge("settee.replication_docs_failed", "settee_replication_docs_failed")
             => pub docs_failed: Gauge;
         /// Source changes left to replicate, as each job last knew
@@ -121,7 +121,7 @@ metrics! {
         pub(crate) groups: JobGroups;
         /// Counted where the work is done.
         work: OnceLock<Arc<Counters>>;
-        /// How many documents each replication's target refused.
+        /// How many documents each replication did not replicate, by the replication's document or id.
         refused_by: Mutex<BTreeMap<String, u64>>;
     }
 }
@@ -140,7 +140,7 @@ impl ReplicationMetrics {
         }
     }
 
-    /// Counts a document refused by this replication's target.
+    /// Counts a document that this replication did not replicate; the replication is named by its document or id.
     pub(crate) fn refuse(&self, replication: String) {
         self.refused.one();
         let by = self.refused_by.lock();
@@ -154,7 +154,8 @@ impl ReplicationMetrics {
         .or_default() += 1;
     }
 
-    /// Returns the number of documents refused since the start, by the replication's document or id.
+    /// Returns how many documents were not replicated since the start, by the replication's document or id, or
+    /// [`OTHERS`].
     pub(crate) fn refused_by(&self) -> BTreeMap<String, u64> {
         let by = self.refused_by.lock();
         by.unwrap_or_else(PoisonError::into_inner).clone()

@@ -37,7 +37,7 @@ pub(crate) struct ServicePlace {
     pub listen: String,
     /// The pool that it lends from.
     pub pool: String,
-    /// Whether only this user or machine can reach it.
+    /// Whether it is only for the daemon's user or this machine, as configured or by its address.
     pub local_only: bool,
 }
 

@@ -16,7 +16,7 @@ pub fn stats_json(snapshot: &Snapshot) -> Json {
         let Some(path) = definition.stats else {
             continue;
         };
-        // Present even without a value, if it has labels.
+        // The path is present even without a sample.
         let place = descend(&mut root, path.split('.'));
         for sample in &family.samples {
             let labels = sample.labels.iter().map(String::as_str);
@@ -57,7 +57,8 @@ fn value(value: &Value) -> Json {
     }
 }
 
-/// CouchDB's figures of a histogram, computed from the middles of the ranges, except for the exact mean.
+/// CouchDB's figures of a histogram, computed from the middles of the ranges; but the arithmetic mean is exact,
+/// quantiles are interpolated, and `min` and `max` are bounds of ranges.
 fn figures(times: &Times) -> Json {
     const MILLISECONDS: f64 = 1e3;
     let count = times.count() as f64;

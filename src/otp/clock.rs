@@ -40,7 +40,7 @@ impl Clock {
 // Time since the machine started, for leases: it advances while the machine sleeps.
 //
 // SOURCE    clock_gettime(2): CLOCK_BOOTTIME.
-// LIMITS    If the system has no such clock: CLOCK_MONOTONIC, which stops in sleep.
+// LIMITS    If the system has no such clock: CLOCK_MONOTONIC, which may stop in sleep.
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const CLOCK: ClockId = ClockId::Boottime;
@@ -79,7 +79,7 @@ impl BootClock {
 // PROMISES  Never goes backwards. Follows the system's time of day when that is set forward, and after the machine
 //           slept; when it is set back, continues from where it was.
 
-/// The difference between the two clocks from which the system's is followed.
+/// The system's clock is followed once it is ahead by more than this.
 const APART_MAX: Duration = Duration::from_secs(1);
 
 /// The time of day.
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[actix_rt::test]
-    async fn paused_time_is_time_of_day() {
+    async fn the_time_of_day_advances_with_paused_time() {
         tokio::time::pause();
         let clock = WallClock::new();
         let before = clock.now();

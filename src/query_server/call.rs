@@ -29,8 +29,8 @@ use policy::pool::Token;
 /// Minimum time between two readings of a process's memory: a reading costs as much as a quick call.
 pub(crate) const MEMORY_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Bytes shown of a name: longer ones are cut after a character, and end with `…`. A cut name is longer than that of
-/// any tenant with its own row or lines.
+/// Bytes shown of a name: longer ones are cut after a character, and end with `…`. Tenants with their own row or lines
+/// have names of at most this length, so a cut name is never one of them.
 const NAME_BYTES_TOLD: usize = 256;
 
 /// A call's subject, as shown in the log and in tables.
@@ -189,7 +189,7 @@ impl Call {
         progress.told.append(told);
     }
 
-    /// Passes a process's log line to the tenant. Returns whether it is an error.
+    /// Passes a process's log line to the tenant, if there is one. Returns whether the passed line is an error.
     fn tell_tenant(&self, entry: &LogEntry) -> bool {
         let Some((logs, db)) = self.tenant() else {
             return false;
@@ -485,7 +485,7 @@ impl Loan {
         told
     }
 
-    /// Ends the loan, before the process can serve anyone else.
+    /// Adds the process's processor time and memory peak to the call's, before the process can serve anyone else.
     pub(crate) fn end(&self, process: &ProcShared) {
         let Some(pid) = process.measured_pid() else {
             return;
@@ -516,12 +516,12 @@ pub(crate) struct Cost {
     /// Processor time of all its processes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) cpu_us: Option<u64>,
-    /// Peak memory of any of its processes since its start, including current children.
+    /// Peak memory of any of its processes since the start of that process, including current children.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) memory_peak_bytes: Option<u64>,
 }
 
-/// A finished call: its caller and subject, its process, its cost, and its reports.
+/// A finished call: its caller and subject, its pool, its cost, and its reports.
 #[derive(Clone, Debug)]
 pub(crate) struct FinishedCall {
     pub(crate) call: Arc<Call>,

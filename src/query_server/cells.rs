@@ -1,9 +1,9 @@
 //! The cells of a pool's processes, and their environment.
 //!
 //! SUMMARY   [`Cells`] is the configuration of cells; [`CellTerms`] is derived from it for one pool's processes.
-//! PROMISES  No cell contains the folders of the configuration, the store and the socket, or reaches the ports that
-//!           the service listens on. From the service's environment a command gets only the search path, the
-//!           language, the time zone, and variables that its configuration names.
+//! PROMISES  No cell contains the folders of the configuration, the store and the sockets, or the private keys, or
+//!           reaches the ports that the service listens on. From the service's environment a command gets only the
+//!           search path, the language, the time zone, and variables that its configuration names.
 //! CALLED    By the ProcManager for each start, by commands that start query servers.
 
 use std::path::PathBuf;
@@ -121,7 +121,7 @@ impl Known {
     }
 }
 
-/// Variables that are not text are omitted.
+/// Returns the variables; those that are not UTF-8 are omitted.
 fn text_of(surroundings: &Surroundings) -> Vec<(String, String)> {
     let variables = surroundings.variables.iter();
     let texts = variables.filter_map(|(name, value)| Some((name.to_str()?, value.to_str()?)));
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cell_is_what_the_pool_says_and_never_has_the_service_s_own_folders_and_ports() {
+    fn a_cell_is_as_its_pool_configures_it_and_hides_the_services_own_folders_and_ports() {
         let config = Config::default();
         let mut pool = PoolConfig::default();
         pool.cell.sandbox = Some(SandboxMode::Strict);
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn with_off_and_without_a_configuration_a_command_stays_as_it_is() {
+    fn a_command_is_unchanged_if_the_sandbox_is_off_or_there_is_no_configuration() {
         let mut off = PoolConfig::default();
         off.cell.sandbox = Some(SandboxMode::Off);
         let cells = [cells(&Config::default()), Cells::default()];

@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn documents_are_the_same_by_their_text_and_not_by_their_revision() {
+    fn one_revision_with_two_texts_is_two_documents() {
         let key = |json: &str| Ddoc::parse(json).unwrap().key;
         let one = r#"{"_id":"_design/a","_rev":"1-x","shows":{"s":"1"}}"#;
         let other = r#"{"_id":"_design/a","_rev":"1-x","shows":{"s":"2"}}"#;

@@ -14,7 +14,7 @@ use child::usage;
 use policy::pool::{Condition, Select, Tenant, Token};
 use policy::time::Timestamp;
 
-/// Minimum time between two readings of a cell command's descendants: the system's resolution.
+/// Minimum time between two readings of the processor time of a cell command's descendants: the system's resolution.
 const BESIDE_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Minimum pause after such a reading, as a multiple of its duration.
@@ -101,7 +101,7 @@ pub(crate) struct Occupation {
     pub(crate) call: Option<Arc<Call>>,
 }
 
-/// Facts about a process. Set by its actor, except [`ProcFlag::Started`] and [`ProcFlag::LeftByAnother`].
+/// Facts about a process. Set and cleared by its actor, unless their docs name another writer.
 /// [`ProcFlag::Launcher`], and `Started` without an opener, are set before the process is shared.
 #[derive(Clone, Copy, EnumCount)]
 pub(crate) enum ProcFlag {
@@ -189,8 +189,8 @@ impl ProcShared {
             .flatten()
     }
 
-    /// Resets the process before the next borrower's first line, in the isolate selected by then. Called by the
-    /// manager only.
+    /// Orders a reset before the next borrower's first line or lesson, after the selection of an isolate if one is
+    /// given or still unsent. Called by the manager only.
     pub(crate) fn reset_first(&self, config: Arc<str>, select: Option<Select>) {
         if select.is_some() {
             self.set(ProcFlag::Selects, true);
@@ -315,7 +315,8 @@ impl ProcShared {
         *self.lock_served() = Some((token, call));
     }
 
-    /// Returns its current work: a call until it is returned.
+    /// Returns its current work: until its return, the call that it was lent for; and since when it has been lent, free
+    /// or ending.
     pub(crate) fn work(&self) -> Occupation {
         let served = self.lock_served();
         let served = served.as_ref();
@@ -482,7 +483,8 @@ impl ProcShared {
         self.born.elapsed()
     }
 
-    /// Returns whether an ended process ended by its own fault before it had worked for a client.
+    /// Returns whether an ended process ended by its own fault, after its first `reset` and before it had worked for a
+    /// client.
     pub(crate) fn has_failed(&self) -> bool {
         let is_at_fault = match self.exit_error() {
             Some(PromptError::Exited(report)) if report.is_from_outside() => false,
@@ -505,8 +507,8 @@ impl ProcShared {
         }
     }
 
-    /// Judges the condition of a process whose client died or dropped it: it is reset before anyone else gets it. It
-    /// was lent under `token`.
+    /// Judges the condition of a process that was lent under `token`, and whose client died or dropped it: if it was
+    /// prompted, it is reset before anyone else gets it.
     pub(crate) fn condition_on_loss(&self, token: Token) -> Condition {
         let was_prompted = self.prompted_under.load(Ordering::Relaxed) == token.0;
         match self.condition_on_return() {
@@ -524,7 +526,7 @@ mod tests {
     use crate::query_server::run_time::RunTime;
 
     #[test]
-    fn a_call_is_worked_for_until_the_process_is_taken_back_and_by_no_later_holder() {
+    fn a_process_serves_a_call_until_its_return_and_not_for_a_later_holder() {
         let call = Call::new(
             RequestId::made(),
             None,
@@ -551,7 +553,7 @@ mod tests {
     }
 
     #[test]
-    fn its_state_is_as_old_as_the_last_of_lending_taking_back_and_ending() {
+    fn a_state_begins_with_the_latest_loan_return_or_end() {
         let shared = ProcShared::new(None);
         let mut before = shared.work().since;
         let steps: [fn(&ProcShared); 4] = [

@@ -23,7 +23,7 @@ enum Name {
 }
 
 impl RequestId {
-    /// Takes the id that a client sent, or generates one.
+    /// Takes the id that a client sent; generates one if it is missing, empty, too long or not printable.
     pub(crate) fn of(given: Option<&str>) -> Self {
         let is_printable = |name: &&str| name.bytes().all(|byte| (b' '..=b'~').contains(&byte));
         let fits = |name: &&str| (1..=BYTES_MAX).contains(&name.len());

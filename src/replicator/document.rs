@@ -209,10 +209,11 @@ pub(crate) fn invalid_rev() -> DocumentError {
     DocumentError::BadRequest("Invalid rev format".to_owned())
 }
 
-/// Accepts a document; if it has no owner, its writer becomes the owner. Returns its kind.
+/// Accepts a document, and returns its kind. One that requests a replication and has no owner gets its writer as owner;
+/// one marked as failed may request an invalid replication.
 ///
 /// # Errors
-/// It does not request a replication, or belongs to another user.
+/// Its id is illegal; or it does not request a replication, or belongs to another user.
 pub fn check(
     id: &str,
     incoming: &mut Incoming,
@@ -237,7 +238,7 @@ pub fn check(
 /// Parses the replication that a document requests.
 ///
 /// # Errors
-/// The error, in words.
+/// It requests no valid replication: why, in words.
 pub fn parse(id: &str, members: &DocMembers, defaults: &Defaults) -> Result<Replication, String> {
     let body = &members.value();
     let doc = DocRef {
@@ -248,7 +249,8 @@ pub fn parse(id: &str, members: &DocMembers, defaults: &Defaults) -> Result<Repl
     Replication::parse(body, defaults, user, Some(doc)).map_err(|error| error.to_string())
 }
 
-/// Returns the replication that a document requests, under any configuration; `None` if it requests none.
+/// Returns the replication that a document requests under the default configuration, which allows the most; `None` if
+/// it requests none.
 pub(crate) fn asked_by(id: &str, members: &DocMembers) -> Option<Replication> {
     static DEFAULTS: LazyLock<Defaults> = LazyLock::new(|| super::defaults(&Default::default()));
     parse(id, members, &DEFAULTS).ok()
@@ -317,7 +319,7 @@ fn without_credentials(endpoint: &RawValue) -> Option<Box<RawValue>> {
         }
         _ => return None,
     };
-    let stripped = stripped.expect("document: texts and objects can always be written");
+    let stripped = stripped.expect("document: strings and objects can always be written");
     (stripped.get() != endpoint.get()).then_some(stripped)
 }
 

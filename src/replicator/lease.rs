@@ -1,7 +1,7 @@
 //! The lease that this daemon has on a document, for its job and the writers of its outcome.
 //!
-//! SUMMARY   The fleet member sets the expiry of an epoch's lease ([`EpochLease`]), the table of documents ends
-//!           claims ([`DocLease`]); jobs on other threads check them without a lock.
+//! SUMMARY   The fleet member sets the expiry of an epoch's lease ([`EpochLease`]), and the table of documents ends
+//!           claims ([`DocLease`]); jobs on other threads check both without a lock.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -78,7 +78,7 @@ impl DocLease {
         self.claim
     }
 
-    /// Whether other daemons' reports about its servers are ignored.
+    /// Whether the document is closed to daemons that cannot reach its servers: their back-off does not apply here.
     pub const fn is_extra(&self) -> bool {
         self.is_extra
     }
@@ -127,7 +127,7 @@ mod tests {
         let [lost, kept] = [1, 2].map(|claim| {
             DocLease::new(Arc::clone(&epoch), policy::ownership::Request(claim), false)
         });
-        assert!(!kept.holds(), "nobody has said how long");
+        assert!(!kept.holds(), "the lease has no expiry yet");
         let hour = Duration::from_secs(3600);
         epoch.set_until(clock.now() + hour);
         assert!(kept.left().is_some_and(|left| left <= hour));

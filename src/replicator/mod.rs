@@ -86,7 +86,7 @@ mod tests {
     use replication::spec::TUNING;
 
     #[test]
-    fn how_replications_run_is_configured_by_the_names_of_a_documents_members() {
+    fn each_tuning_member_of_a_document_is_also_a_key_of_the_configuration() {
         let keys = names(REPLICATOR);
         let missing = TUNING.iter().find(|name| !keys.contains(name));
         assert_eq!(missing, None);

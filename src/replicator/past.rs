@@ -1,4 +1,4 @@
-//! A job's past, which a document's owner leaves to its next owner: JSON text.
+//! A job's past, which the daemon that owns its document leaves to the next owner, as JSON text.
 //!
 //! ```json
 //! {"asked": "5f0c..", "not_before": 0, "history": [{"at": 1790000000000000, "type": "crashed",
@@ -107,7 +107,7 @@ pub(crate) fn read(text: &str, asked: &str) -> Past {
 }
 
 fn earlier(value: &Value) -> Option<Earlier> {
-    // Usually equal reasons, kept once.
+    // Successive reasons are usually equal, and then share one allocation.
     let mut last: Option<Arc<Reason>> = None;
     let entries = value["history"]
         .as_array()?
@@ -288,10 +288,6 @@ mod tests {
         let right = r#"{"asked": "d", "not_before": 7, "history": [], "refused": [{"id": 1}, {}, 7, {"id": "a", "error": "e", "reason": "r"}]}"#;
         let right = read(right, "d");
         assert_eq!(right.earlier.not_before, WallTime::from_micros(7));
-        assert_eq!(
-            right.refused.len(),
-            1,
-            "of documents those that can be read"
-        );
+        assert_eq!(right.refused.len(), 1, "unreadable documents are skipped");
     }
 }

@@ -1,7 +1,7 @@
 //! A job's status, as reported by one daemon of a fleet to the others.
 //!
-//! SUMMARY   [`StatusBody`] is written: the finished views, with the fields that lists sort and select by.
-//!           [`OtherStatus`] is another daemon's.
+//! SUMMARY   [`StatusBody`] is what a daemon writes: the finished views, with the fields that lists sort and select by.
+//!           [`OtherStatus`] is a status that another daemon wrote.
 //! PROMISES  Has no credentials: the views have none. Members added by later versions are ignored.
 
 use std::time::{Duration, Instant};
@@ -40,7 +40,7 @@ pub(crate) struct JobBody {
     pub target: String,
     /// The short reason why it does not run.
     pub reason: Option<String>,
-    /// Since when it is in that state, in microseconds since 1970.
+    /// When it entered that state, in microseconds since 1970.
     pub since: u64,
     /// The user who requested it, for a transient job.
     pub user: Option<String>,
@@ -58,7 +58,7 @@ impl StatusBody {
 
     /// Returns its text.
     pub fn text(&self) -> String {
-        serde_json::to_string(self).expect("status: texts and numbers can be written")
+        serde_json::to_string(self).expect("status: strings and numbers can be written")
     }
 }
 

@@ -57,8 +57,8 @@ pub(crate) fn error_of(result: &RawValue) -> Option<(String, String)> {
     Some((error, reason))
 }
 
-/// The sum so far. A value that cannot be added ends the sum and becomes `caused_by` of the result; with arrays, the
-/// sum so far from the first such element on, as in CouchDB.
+/// The sum so far, or the error object. A value that cannot be added ends the sum and becomes its `caused_by`. If an
+/// array has an element that cannot be added, `caused_by` is the sum so far from that element on, as in CouchDB.
 #[derive(Debug)]
 pub(super) struct SumTotal(Result<Sum, Box<RawValue>>);
 
@@ -160,7 +160,7 @@ fn add_numbers(sums: &mut Vec<Sum>, value: &str) -> Added {
 enum Failure<'a> {
     /// The value cannot be added.
     Cause(&'a str),
-    /// An array's element cannot be added: the sum so far from there on.
+    /// An array's element cannot be added: this is the sum so far, from that element on.
     Rest(String),
     /// It is the error object of an earlier sum.
     Earlier(&'a str),

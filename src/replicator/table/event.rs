@@ -6,7 +6,7 @@ use std::time::Duration;
 use replication::id::ReplicationId;
 use replication::spec::{DocRef, Replication};
 
-/// One attempt to make a job of a document; never used again.
+/// The number of an attempt to make a job of a document; never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Attempt(pub u64);
 
@@ -20,8 +20,8 @@ pub(crate) enum Event {
         /// Its current request.
         wish: Wish,
     },
-    /// A version of a document without the replication's state was read, after its [`Event::Changed`]; what this
-    /// service writes about an error has that state.
+    /// The version just reported by [`Event::Changed`] has no replication state, so this service did not write it: a
+    /// version with an error that this service wrote has one.
     Written {
         /// Its id.
         doc: String,
@@ -115,7 +115,8 @@ pub(crate) enum Taken {
     Transient,
     /// Another document.
     Document(DocRef),
-    /// Another document of this id, which no longer requests it: its owner has not caught up yet.
+    /// A document with this id, which no longer requests the replication: its owner, another daemon, has not caught up
+    /// yet.
     Former(Arc<str>),
 }
 

@@ -87,8 +87,7 @@ fn attach_prints_the_same_bytes_as_couchjs() {
         let couchjs = run(&mut program(&["couchjs"]), text.as_bytes());
         let through = run(&mut service.client(&["attach"]), text.as_bytes());
         let direct = couchjs.stdout;
-        // 255 if `couchjs` died over its last command, or reported a fatal error, over which a
-        // reader stops it.
+        // 255 if `couchjs` died of its last command, or reported a fatal error, after which the service stops it.
         let is_fatal = direct
             .split(|byte| *byte == b'\n')
             .any(|line| line.starts_with(b"[\"fatal\""));

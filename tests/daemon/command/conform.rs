@@ -213,7 +213,7 @@ fn a_junit_file_is_written_beside_the_lines_and_a_failed_write_is_an_error() {
 }
 
 #[test]
-fn a_flood_of_lines_fails_every_case_at_once() {
+fn a_flood_of_lines_fails_every_case() {
     let output = conform(&["--json", "--", "yes", "true"]);
     assert_eq!(output.status.code(), Some(1));
     assert_eq!(report(&output)["passed"], 0);

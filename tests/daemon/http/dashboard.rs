@@ -123,7 +123,7 @@ fn a_file_is_the_same_with_gzip_and_is_not_sent_again_if_unchanged() {
 }
 
 #[test]
-fn concurrent_pages_get_the_same_state_and_a_later_one_gets_a_new_one() {
+fn requests_in_quick_succession_share_a_state_and_later_ones_get_a_new_one() {
     let web = Web::start("");
     let state = || web.get("/_dashboard/state").body;
     // The age of the process tells states apart.

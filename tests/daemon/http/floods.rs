@@ -15,7 +15,7 @@ fn logs(web: &Web, times: usize, length: usize) {
 }
 
 #[test]
-fn a_function_that_floods_the_log_is_cut_off_and_the_omitted_lines_are_counted() {
+fn a_flood_of_lines_that_a_function_logs_is_bounded_and_the_omission_is_reported() {
     let web = Web::start("");
     logs(&web, 20_000, 100);
     web.service

@@ -10,7 +10,7 @@ use crate::support::http_client::{Web, command};
 /// The systemd unit, which tunes the C library's allocator.
 const UNIT: &str = include_str!("../../../packaging/systemd/settee.service");
 
-/// In KiB: far less than [`VALUES`] values take if each is allocated separately.
+/// Maximum growth of the resident memory, in KiB: far less than [`VALUES`] values take if each is allocated separately.
 const KEPT_MAX: u64 = 32 << 10;
 
 /// How many values a call has.

@@ -1,4 +1,4 @@
-//! Names of any length, in every call of the socket and every path of HTTP: none is kept.
+//! Names of a megabyte, in every call of the socket and every path of HTTP: none is kept; and the limit of names.
 
 use std::fs::read_to_string;
 use std::io::{Read, Write};
@@ -25,7 +25,8 @@ const PAGE_BYTES_MAX: usize = 512 << 10;
 /// The maximum length of a path that the server reads, in bytes.
 const PATH_BYTES: usize = 100_000;
 
-/// The places of names: members of the request, and of a member.
+/// The places of names, as an outer and an inner member; without an outer one it is a member of the request itself,
+/// without an inner one an element of the list.
 const PLACES: &[(&str, &str)] = &[
     ("", "id"),
     ("", "call"),
@@ -56,7 +57,7 @@ const PLACES: &[(&str, &str)] = &[
     ("path", ""),
 ];
 
-/// The number of places that are always tried; the others only where a wrong type is refused by the place's name.
+/// The number of places that are always tried; the others are tried only where the refusal of a wrong type names them.
 const EVERYWHERE: usize = 3;
 
 /// The arguments of all function calls.

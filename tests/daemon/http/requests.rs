@@ -114,7 +114,7 @@ fn a_functions_result_has_the_status_that_couchdb_gives_it() {
 
 /// Runs the examples of `docs/socket.md` by their HTTP names.
 #[test]
-fn every_call_of_the_socket_is_answered_the_same_over_http() {
+fn every_example_of_the_socket_page_is_answered_the_same_over_http() {
     const OTHERS: [(&str, &str); 7] = [
         ("map_docs", "map"),
         ("ddoc_prompt", "ddoc"),

@@ -8,7 +8,7 @@ use super::names::path_with;
 use crate::support::daemon::Service;
 use crate::support::http_client::{Connection, Response};
 
-/// Sends an order on the Unix socket, where every order is answered.
+/// Sends an order on the Unix socket, where every operation is allowed.
 fn order(service: &Service, method: &str, path: &str, body: &str) -> Response {
     let mut connection = Connection::local(&service.socket().with_extension("http.sock"));
     let json = [("Content-Type", "application/json")];

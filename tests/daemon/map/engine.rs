@@ -228,7 +228,7 @@ async fn fewer_processes_than_requested_do_all_the_work() {
         .language("x", fake)
         .start();
     let kept = Kept::default();
-    // Longer than the timeout for a process.
+    // The work takes longer than a request for a process waits.
     run(
         &pool,
         &view(&["f"], None),

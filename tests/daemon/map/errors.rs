@@ -1,4 +1,4 @@
-//! Mistakes in the input of `settee map`: each has its exit code and names its place.
+//! Failures of `settee map`: each has its exit code and names its cause.
 
 use std::process::Stdio;
 
@@ -279,7 +279,8 @@ fn a_function_that_never_ends_is_reported_with_its_document() {
     );
 }
 
-/// A query server that dies over a document with `die`, the first `deaths` times.
+/// Writes a configuration with a query server that runs `death` at a document with `die`, the first `deaths` times.
+/// Returns its path.
 fn mortal_child(work: &Work, deaths: u32, death: &str) -> String {
     let marks = work.path("marks");
     let script = format!(

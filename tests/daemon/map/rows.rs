@@ -505,7 +505,7 @@ fn a_running_service_reports_the_same_errors_and_logs_as_the_commands_own_pool()
     service.stop();
 }
 
-/// A query server that prints a forged answer before those of four documents, all after the last document.
+/// A query server that answers four documents only after the last one, with a forged answer before theirs.
 const FORGER: &str = r#"
 import json, sys
 docs = []

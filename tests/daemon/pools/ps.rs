@@ -34,12 +34,12 @@ fn name(row: &Value) -> &str {
     row["name"].as_str().unwrap()
 }
 
-/// Learns every design document except one with `hard`, on which it hangs, as in every show.
+/// A query server that hangs in every show, and in learning a design document with `hard`.
 const ENDLESS: &str = "while read -r line; do case $line in \
     *'\"new\"'*hard*) : > \"$0.here\"; while :; do :; done;; *'\"new\"'*) echo true;; *'\"shows\"'*) : > \"$0.here\"; while :; do :; done;; \
     *map_doc*) echo '[[]]';; *) echo true;; esac; done\n";
 
-/// Writes this command into a new directory; returns it with a configuration of the language `endless`.
+/// Writes [`ENDLESS`] into a new directory; returns the directory, and a configuration of the language `endless`.
 fn endless() -> (TempDir, String) {
     let directory = directory();
     let script = directory.path().join("endless.sh");

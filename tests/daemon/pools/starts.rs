@@ -1,5 +1,5 @@
-//! How many starts are logged: the first ones singly, the others as sums, and a warning if databases take
-//! processes from each other.
+//! How starts are logged: the first ones singly, the others as sums, and a warning if databases take processes from
+//! each other.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use crate::support::daemon::{Client, Service};
 
 /// Calls for databases in turn until the log contains `text`; returns the number of calls.
 fn call_until(service: &Service, client: &mut Client, databases: usize, text: &str) -> usize {
-    // Far more than needed: on a machine slower than a call a second, the period starts over.
+    // Far more than needed: on a machine too slow for the necessary calls in one period, the count starts over.
     const CALLS_MAX: usize = 2000;
     for call in 0..CALLS_MAX {
         if service.log().contains(text) {

@@ -32,7 +32,7 @@ async fn a_connection_talks_to_its_process_line_for_line() {
 }
 
 #[actix_rt::test]
-async fn a_process_is_returned_reset_and_serves_the_next_connection() {
+async fn a_returned_process_serves_the_next_connection() {
     let daemon = Daemon::start(ONE).await;
     let mut first = daemon.connect("py.sock").await;
     let pid = first.pid().await;

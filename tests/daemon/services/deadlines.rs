@@ -1,4 +1,4 @@
-//! How long a client may hold its process: without reading, without sending, and at all.
+//! How long a client may hold its process: without reading, without sending, and in total.
 
 use std::time::Duration;
 
@@ -161,7 +161,7 @@ async fn an_expired_session_waits_for_one_answer_at_most() {
     let daemon = Daemon::start(&config(settings)).await;
     let mut client = daemon.connect("py.sock").await;
     client.pid().await;
-    // Each answers within prompt_timeout; all together far exceed session_timeout.
+    // Each is answered within prompt_timeout; all together far exceed session_timeout.
     for _ in 0..100 {
         client.send("[\"sleep\",0.6]").await;
     }

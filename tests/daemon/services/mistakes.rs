@@ -1,4 +1,4 @@
-//! Invalid service configurations: each mistake is reported with its remedy.
+//! Invalid service configurations: each mistake is reported with its place.
 
 use settee::config::{Sources, load};
 
@@ -19,7 +19,7 @@ fn mistakes(text: &str) -> String {
 
 #[test]
 #[expect(clippy::too_many_lines, reason = "one table of cases")]
-fn every_mistake_in_a_service_is_reported_with_a_remedy() {
+fn every_mistake_in_a_service_is_reported_with_its_place() {
     let cases = [
         (
             "pool = \"p\"",
@@ -133,7 +133,7 @@ fn the_shown_settings_of_a_service_can_be_read_back() {
 }
 
 #[test]
-fn a_service_for_other_machines_must_set_open() {
+fn a_local_service_needs_no_open_and_one_for_other_machines_may_set_it() {
     let read = |text: &str| {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("c.toml");

@@ -46,7 +46,7 @@ async fn a_service_may_wait_for_a_pool_that_is_added_later() {
     let operator = daemon.operator();
     add(&operator, 1).await;
     let pid = waiting.line().await;
-    // The service's settings for its pool apply to this one too.
+    // The service's settings for its pool apply to a pool that is added later, too.
     eventually("the pool is under stress", async || {
         daemon.pool("late").await.stressed_ms.is_some()
     })
@@ -61,7 +61,7 @@ async fn a_service_may_wait_for_a_pool_that_is_added_later() {
     add(&operator, 2).await;
     assert_ne!(next.line().await, pid);
     assert_eq!(waiting.ask("[\"pid\"]").await, pid);
-    // An immediate removal notifies them.
+    // An immediate removal notifies holders.
     remove(&operator, "immediate").await;
     assert_eq!(next.error().await.0, "pool_removed");
     wait_until_closed(&daemon, Some("no_pool")).await;

@@ -130,7 +130,7 @@ async fn a_local_service_is_exempt_from_stress_and_limit_warnings_by_default() {
 }
 
 #[actix_rt::test]
-async fn a_public_service_at_its_limit_is_logged_once_in_1000_s_with_a_remedy() {
+async fn a_public_service_repeatedly_at_its_limit_is_logged_once_with_a_remedy() {
     let daemon = Daemon::start(&config("local_only = false\nstress = \"no\"\n")).await;
     let label = ["service=\"py\""];
     for round in 1..=3 {

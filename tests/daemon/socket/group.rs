@@ -102,7 +102,7 @@ fn a_world_readable_directory_is_kept_and_the_sockets_mode_excludes_strangers() 
         assert_eq!(refused.kind(), io::ErrorKind::PermissionDenied);
     }
     let directory = service.stop_and_keep();
-    // A user who can write there could replace the socket; one for its owner only needs a private directory.
+    // A user who can write there could replace the socket; a socket without a group needs a private directory.
     for (mode, server) in [(0o777, &*server), (0o775, &server), (0o755, "")] {
         fs::set_permissions(&run, fs::Permissions::from_mode(mode)).unwrap();
         let (status, complaint) = refused(&configure(directory.path(), server));

@@ -616,7 +616,7 @@ const BURNS: &str = "while read -r line; do case $line in \
     *) echo true;; esac; done";
 
 #[test]
-fn the_cost_of_a_command_in_a_cell_excludes_its_launcher() {
+fn the_cost_of_a_call_in_a_cell_is_that_of_the_command_and_not_only_of_its_launcher() {
     let directory = directory();
     let script = directory.path().join("burns.sh");
     std::fs::write(&script, BURNS).unwrap();

@@ -67,7 +67,7 @@ impl Counter {
 
     pub fn deprives_no_other(&self) {
         let possible = RunBy::possible();
-        // All are held, so that none is restarted for each counter.
+        // All hosts are held, so that none is restarted for each counter.
         let kept: Vec<_> = possible
             .iter()
             .map(|run_by| Host::shared(*run_by))
@@ -161,7 +161,7 @@ impl Counter {
     }
 }
 
-/// Returns whether this machine lacks a layer that a cell needs for this, and prints which. Only cells of a user
+/// Returns whether this machine lacks a layer that these tests need in a cell, and prints which. Only cells of a user
 /// without subordinate numbers lack the layer `user` everywhere, and report it.
 fn lacks_a_layer(host: &Host, run_by: RunBy) -> bool {
     let user = host.lacks("user");

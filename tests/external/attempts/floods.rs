@@ -7,7 +7,7 @@ use super::site::{Mode, Site};
 
 const SOURCE: &str = include_str!("floods.py");
 
-/// The limit of the log after a flood of more than 5 MB. Bytes.
+/// Maximum length of the log after a flood of more than 5 MB, in bytes.
 const LOG_MAX: usize = 500_000;
 
 /// Returns the outcome of a function that prints a flood; asserts that the next client is served and the log short.

@@ -13,7 +13,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// A row as JSON texts.
+/// A row's key, id and value, as JSON.
 type Texts = (Box<RawValue>, Box<RawValue>, Box<RawValue>);
 
 /// The cuts of rows into pieces, and of pieces into the parts of two steps.
@@ -23,7 +23,7 @@ fn raw_text(text: String) -> Box<RawValue> {
     RawValue::from_string(text).unwrap()
 }
 
-/// Integers of all sizes, and floats whose sums and squares are exact.
+/// Small integers, and floats whose sums and squares are exact.
 fn number() -> BoxedStrategy<String> {
     prop_oneof![
         4 => (-100..100_i64).prop_map(|number| number.to_string()),
@@ -32,6 +32,7 @@ fn number() -> BoxedStrategy<String> {
     .boxed()
 }
 
+/// Integers of all sizes.
 fn integer() -> BoxedStrategy<String> {
     prop_oneof![
         2 => any::<i64>().prop_map(|number| number.to_string()),
@@ -83,7 +84,7 @@ fn summable_object() -> BoxedStrategy<String> {
         .boxed()
 }
 
-/// Values that `_sum` can add: of one kind.
+/// Values that `_sum` can add to each other.
 fn summable() -> BoxedStrategy<Vec<String>> {
     let numbers_and_lists = prop_oneof![number(), vec(number(), 0..4).prop_map(list)];
     prop_oneof![
