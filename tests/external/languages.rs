@@ -245,7 +245,7 @@ async fn the_pool_refuses_a_design_document_that_perl_cannot_serve() {
 }
 
 #[test]
-fn the_recipe_for_adding_a_language_by_command_works_as_written() {
+fn the_recipe_for_adding_a_language_by_command_works() {
     need(PERL);
     let folder = open_folder();
     let path = |name: &str| folder.path().join(name).display().to_string();

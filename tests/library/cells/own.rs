@@ -261,7 +261,7 @@ fn functions_in_the_cell_see_local_summer_and_winter_time() {
 fn a_suspended_server_in_a_cell_continues_after_sigcont() {
     let mut server = Running::start(&mut couchjs(&[]));
     for _ in 0..5 {
-        // While the second command runs, the writer's thread waits to write the first answer.
+        // While the later commands run, the writer's thread waits to write the first answer.
         let busy = json!([
             "add_fun",
             "function(doc) { for (var i = 0; i < 1e6; i++); emit(1, 1); }"
