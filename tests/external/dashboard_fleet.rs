@@ -81,7 +81,7 @@ fn fill(web: &Web) {
     }
 }
 
-/// Opens a view and waits until it is rendered.
+/// Opens a view, waits until it is rendered, and opens its lists.
 fn go(browser: &Browser, hash: &str, title: &str) {
     browser.go(hash);
     // The number of problems may precede the title.

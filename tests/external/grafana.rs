@@ -35,8 +35,8 @@ queue_max = 1
 retries_per_request = 1
 ";
 
-/// Metrics that may stay 0 with this daemon: they need a broken database, machine or program, or a state too short to
-/// be scraped. Their queries must be answered all the same.
+/// A query with one of these parts may stay 0 with this daemon: a value above 0 needs a broken database, machine or
+/// program, or a state too short to be scraped. It must be answered all the same.
 const MAY_BE_ZERO: [&str; 11] = [
     "settee_store_connections",
     "settee_fleet_unowned_seconds",
@@ -86,7 +86,7 @@ fn metrics(text: &str) -> BTreeSet<&str> {
 }
 
 #[test]
-fn every_panel_says_what_it_shows_and_what_to_do() {
+fn every_panel_has_a_unique_title_and_id_a_description_a_unit_and_a_query() {
     let dashboard = dashboard();
     let rows = dashboard["panels"].as_array().unwrap().iter();
     let rows = rows.filter(|panel| panel["type"] == "row");
@@ -288,7 +288,7 @@ fn replicate(web: &Web, from: &str, to: &str) {
     assert_eq!(made.status, 201, "{made:?}");
 }
 
-/// Runs every query until each has an answer, while the daemon works.
+/// Runs every query, while the daemon works, until each has found a number: above 0, unless it may stay 0.
 fn ask_all(web: &Web, source: &Database, prometheus: &Prometheus) {
     let dashboard = dashboard();
     let variables = Variables::ask(prometheus, &dashboard);

@@ -1,5 +1,5 @@
-//! The query servers and languages of the examples, and the recipes of CONTRIBUTING.md that they follow. Needs Python
-//! 3, Node, Perl, Ruby, and Lua with dkjson.
+//! The query servers of `examples/languages`, the recipe of CONTRIBUTING.md for adding a language by a command, and the
+//! example orders. Needs Python 3, Node, Perl, Ruby, and Lua with dkjson.
 
 use std::ffi::OsString;
 use std::fs;
@@ -78,7 +78,7 @@ async fn the_node_server_passes_all_common_and_basic_cases() {
     assert_eq!(failed, Vec::<String>::new());
 }
 
-/// In these abilities it matches CouchDB's own server in every detail, except in the listed cases.
+/// In the claimed abilities the Node server matches CouchDB's own in every detail, except in the listed cases.
 #[actix_rt::test]
 async fn the_node_server_is_a_drop_in_for_couchjs_in_the_abilities_it_claims() {
     need(NODE);
@@ -245,7 +245,7 @@ async fn the_pool_refuses_a_design_document_that_perl_cannot_serve() {
 }
 
 #[test]
-fn the_recipe_for_adding_a_language_by_command_works_as_written() {
+fn the_recipe_for_adding_a_language_by_command_works() {
     need(PERL);
     let folder = open_folder();
     let path = |name: &str| folder.path().join(name).display().to_string();
@@ -320,7 +320,7 @@ fn assert_serves_with(lines: &str) {
 fn the_python_server_serves_with_the_configuration_at_its_head() {
     need(&python());
     let lines = code("languages/python_server.py").join("\n");
-    // Test services already define `python`, and need the system's Python.
+    // Test services already define `python`.
     let own = format!("own = \"{} ", python3());
     assert_serves_with(&lines.replace("python = \"python3 ", &own));
 }

@@ -1,4 +1,5 @@
-//! The example programs that add languages: every subcommand knows these. Needs Lua.
+//! The example programs that add languages: `map`, `serve`, `check-config` and `conform` know the added ones. Needs
+//! Lua.
 
 use std::fs;
 use std::path::Path;

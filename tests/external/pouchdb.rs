@@ -35,7 +35,7 @@ fn doc(id: &str, revs: &[&str], more: Value) -> Value {
 }
 
 #[actix_rt::test]
-async fn conflicts_deletions_attachments_and_design_documents() {
+async fn conflicts_deletions_attachments_and_design_documents_are_copied() {
     let (pouch, a, b) = two().await;
     let docs = vec![
         doc("conflict", &["2-aaa", "1-x"], json!({"who": "a"})),
@@ -107,7 +107,7 @@ async fn a_comparison_lists_what_a_target_lacks() {
 }
 
 #[actix_rt::test]
-async fn filters_choose_at_the_source() {
+async fn filters_and_ids_select_documents_at_the_source() {
     let (pouch, a, b) = two().await;
     pouch.create("c").await;
     pouch.create("d").await;
@@ -137,7 +137,7 @@ async fn filters_choose_at_the_source() {
 }
 
 #[actix_rt::test]
-async fn a_selector_that_the_source_does_not_support_can_be_matched_here() {
+async fn a_selector_that_the_source_does_not_support_can_be_matched_by_settee() {
     let selected = async |more: &[&str]| {
         let (pouch, a, b) = two().await;
         let docs = (0..4).map(|n| json!({"_id": n.to_string(), "n": n}));
@@ -163,7 +163,7 @@ async fn a_selector_that_the_source_does_not_support_can_be_matched_here() {
 }
 
 #[actix_rt::test]
-async fn ten_thousand_documents_there_and_back() {
+async fn ten_thousand_documents_are_copied_there_and_back() {
     let (pouch, a, b) = two().await;
     let other = Pouch::start();
     other.create("far").await;
@@ -229,7 +229,7 @@ async fn a_killed_job_resumes_from_its_checkpoint() {
 }
 
 #[actix_rt::test]
-async fn continuous_both_ways_with_writes_on_both_sides_until_all_trees_are_equal() {
+async fn continuous_replications_both_ways_make_all_trees_equal_despite_writes_on_both_sides() {
     let (pouch, a, b) = two().await;
     let options = json!({"continuous": true, "checkpoint_interval": 200});
     let there = Job::start(&body_with(&a, &b, options.clone()));
@@ -269,7 +269,7 @@ async fn continuous_both_ways_with_writes_on_both_sides_until_all_trees_are_equa
 }
 
 #[actix_rt::test]
-async fn from_a_couchdb_to_a_pouchdb_and_back() {
+async fn documents_copied_from_a_couchdb_through_a_pouchdb_to_another_couchdb_are_unchanged() {
     let (pouch, a, b) = two().await;
     let (couch, copy) = (Couch::start().await, Couch::start().await);
     for index in 0..50 {
@@ -312,7 +312,7 @@ async fn from_a_couchdb_to_a_pouchdb_and_back() {
 }
 
 #[actix_rt::test]
-async fn a_missing_target_is_created() {
+async fn a_missing_target_is_created_only_with_create_target() {
     let pouch = Pouch::start();
     pouch.create("a").await;
     pouch.write("a", vec![json!({"_id": "x"})]).await;

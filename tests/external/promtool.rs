@@ -73,7 +73,7 @@ fn promtool_accepts_the_metrics_that_settee_names() {
 }
 
 #[test]
-fn every_alert_fires_when_it_should_and_only_then() {
+fn every_alert_rule_is_valid_and_fires_in_a_passing_test() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/monitoring");
     for arguments in [
         ["check", "rules", "alerts.yml"],

@@ -16,7 +16,7 @@ use tokio::net::UnixStream;
 
 use crate::support::program::SETTEE;
 
-/// How long anything that must happen may take.
+/// Deadline of each wait.
 const DEADLINE: Duration = Duration::from_secs(60);
 
 async fn start(directory: &Path) -> Daemon {
@@ -140,7 +140,7 @@ async fn a_manager_that_keeps_ending_ends_the_service() {
         () = failing => None,
         line = actix_rt::time::timeout(DEADLINE, client.0.fill_buf()) => Some(line.unwrap()),
     };
-    assert_eq!(given_up.unwrap().unwrap(), b"", "its clients end with it");
+    assert_eq!(given_up.unwrap().unwrap(), b"", "the connection ends");
     let reason = actix_rt::time::timeout(DEADLINE, app.ended())
         .await
         .unwrap();

@@ -98,7 +98,7 @@ fn method(id: &str, sentence: &str, route: Route, shape: &Value, path: &str) -> 
     described
 }
 
-/// Names the roles that a request needs; `None` if it needs none.
+/// Names the roles, of which a request needs one; `None` if it needs none.
 fn roles(who: Who) -> Option<String> {
     let right = who.right()?;
     let mut names = vec!["admin"];

@@ -81,7 +81,7 @@ fn a_stop_signals_only_the_daemon_and_waits_longer_than_its_grace() {
 fn the_units_exposure_is_at_most_2_5_where_systemd_analyze_is_installed() {
     let unit = Path::new(env!("CARGO_MANIFEST_DIR")).join("packaging/systemd/settee.service");
     let mut analyze = Command::new("systemd-analyze");
-    // The threshold is ten times the exposure. Users of cells are half a point of it.
+    // The threshold is ten times the exposure, of which half a point is for giving cells their own users.
     analyze.args(["security", "--offline=true", "--no-pager", "--threshold=25"]);
     let Ok(done) = analyze.arg(unit).output() else {
         return;

@@ -23,7 +23,7 @@ fn prose() -> String {
     pattern("(?s)```.*?```").replace_all(&text, "").into_owned()
 }
 
-/// Returns the part of a page between the heading of this name and the next; the whole page if the name is empty.
+/// Returns the part of a page from the heading with this anchor to the next heading; without an anchor, the whole page.
 fn section(page: &str, name: &str) -> String {
     let text = read(page);
     if name.is_empty() {

@@ -68,7 +68,7 @@ pub async fn two() -> (Couch, Couch) {
 }
 
 #[actix_rt::test]
-async fn it_replicates_prints_totals_and_resumes_from_its_checkpoint() {
+async fn the_command_prints_totals_and_resumes_from_its_checkpoint() {
     let (folder, (source, target)) = (folder(), two().await);
     let refused = folder.path().join("refused.ndjson");
     target.refuse("doc-07");
@@ -96,7 +96,7 @@ async fn it_replicates_prints_totals_and_resumes_from_its_checkpoint() {
 }
 
 #[actix_rt::test]
-async fn another_server_with_the_same_uuid_resumes_from_its_checkpoints() {
+async fn a_command_with_the_uuid_of_a_server_resumes_from_the_servers_checkpoints() {
     let (source, target) = two().await;
     let looked_at = async |uuid: &str| {
         let folder = folder();

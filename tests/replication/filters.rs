@@ -48,7 +48,7 @@ fn ids(couch: &Couch) -> Vec<String> {
 }
 
 #[actix_rt::test]
-async fn a_filter_function_runs_here_where_the_source_refuses_filters() {
+async fn settee_runs_a_filter_function_if_the_source_refuses_filters() {
     for use_bulk_get in [true, false] {
         let (source, target) = (source().await, Couch::start().await);
         source.put_with("with", None, json!({"kind": "x"}), attached("one.png"));
@@ -91,7 +91,7 @@ async fn a_filter_function_runs_here_where_the_source_refuses_filters() {
 }
 
 #[actix_rt::test]
-async fn view_selector_and_id_filters_run_here() {
+async fn settee_runs_view_selector_design_and_id_filters() {
     let source = source().await;
     let even: Vec<String> = (0..30).step_by(2).map(|n| format!("{n:02}")).collect();
     let view = json!({"filter": "_view", "query_params": {"view": "f/even"}});

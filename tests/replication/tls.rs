@@ -86,7 +86,7 @@ async fn a_self_signed_certificate_is_refused_unless_trusted_or_with_insecure() 
     let (status, _, error) = code(&output);
     assert_eq!(status, Some(0), "{error}");
     assert_eq!(target.trees().len(), 20);
-    // Outside of tests, its certificate is configured as trusted.
+    // The configuration can trust the certificate.
     let pem = folder.path().join("theirs.pem");
     std::fs::write(&pem, &front.pem).unwrap();
     let file = folder.path().join("settee.toml");

@@ -1,7 +1,7 @@
 //! A real `settee serve` for tests: its configuration, query servers, clients and shutdown.
 //!
 //! PROMISES  [`Service::stop`] stops it and asserts that none of its processes and sockets is left.
-//!           Every wait polls for its event and has a deadline.
+//!           Every wait has a deadline, except those for a line that the service prints.
 
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -21,7 +21,7 @@ use super::folder::open_folder;
 use super::http_client::{Connection, Response};
 use super::program::SETTEE;
 
-/// How long anything that must happen may take.
+/// Deadline of each wait, and of each read and write of a socket.
 pub const DEADLINE: Duration = Duration::from_secs(60);
 
 /// The number of attempts of [`in_time`].
@@ -533,7 +533,8 @@ impl Client {
         self.send_raw(format!("{request}\n").as_bytes());
     }
 
-    /// Returns the next line, `None` at the end, which is a reset if the service did not read the last bytes sent.
+    /// Returns the next line, or `None` if the connection has ended. It ends with a reset if the service did not read
+    /// the last bytes sent.
     pub fn line(&mut self) -> Option<String> {
         let mut line = String::new();
         let read = self.reader.read_line(&mut line);
@@ -587,7 +588,7 @@ impl Client {
         value.as_bool().unwrap()
     }
 
-    /// Returns the state of a language's pool.
+    /// Returns the state of a pool; null if it does not exist.
     pub fn pool(&mut self, name: &str) -> Value {
         self.operator.pool(name).unwrap_or_default()
     }

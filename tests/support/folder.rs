@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use tempfile::{Builder, TempDir};
 
-/// Creates a folder that is removed when dropped. Private files belong into a folder inside it.
+/// Creates a folder that is removed when dropped. Private files belong in a private folder inside it.
 pub fn open_folder() -> TempDir {
     let permissions = Permissions::from_mode(0o755);
     Builder::new().permissions(permissions).tempdir().unwrap()

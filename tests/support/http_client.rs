@@ -44,13 +44,13 @@ impl Web {
         self.connect().request(method, path, &json, body)
     }
 
-    /// Waits until no process of the built-in language is in use.
+    /// Waits until no process of the built-in JavaScript is in use or starting, and no request waits for one.
     pub fn wait_until_idle(&self) {
         let mut client = self.service.connect();
         client.wait_for_pool("javascript", &[("used", 0), ("opening", 0), ("waiting", 0)]);
     }
 
-    /// Waits until a process of the built-in language is in use.
+    /// Waits until a process of the built-in JavaScript is in use.
     pub fn wait_until_used(&self) {
         let mut client = self.service.connect();
         wait_until("a process in use", || {

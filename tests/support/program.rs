@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long anything may take.
+/// Maximum wait for the exit of a program.
 pub const DEADLINE: Duration = Duration::from_secs(60);
 
 /// The poll interval of all waits.

@@ -101,7 +101,7 @@ impl Host {
         }
     }
 
-    /// Keeps other attempts from running.
+    /// Keeps other attempts from running until the guard is dropped.
     pub fn alone(&self) -> MutexGuard<'_, ()> {
         self.alone
             .lock()

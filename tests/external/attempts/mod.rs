@@ -2,7 +2,7 @@
 //!
 //! SUMMARY   [`attempt`] says how each is judged, [`site`] where it is made. `server.py` is the query server,
 //!           `calls.py` what its functions share. [`counters`] has what cells share through the kernel, tried on a
-//!           [`host`]; the other files hold the attempts by threat, those in Python beside the lists of their tests.
+//!           [`host`]. The other files list the attempts by threat; their code is in the Python files beside them.
 //! LIMITS    The numbers of system calls are those of x86-64.
 
 mod attempt;
@@ -28,7 +28,7 @@ use std::collections::BTreeSet;
 use attempt::Attempt;
 use site::{Mode, Site};
 
-/// Minimum of attempts that are possible, on a machine with user namespaces, Landlock and seccomp.
+/// Minimum number of attempts that must work without a cell: only those are tried in one.
 const TRIED_MIN: usize = 60;
 
 fn all() -> impl Iterator<Item = &'static Attempt> {

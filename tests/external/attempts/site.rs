@@ -285,7 +285,7 @@ impl Outside {
 
 impl Drop for Outside {
     fn drop(&mut self) {
-        // It exits at the end of its input.
+        // The neighbour exits at the end of its input.
         drop(self.neighbour.stdin.take());
         let ended = self.neighbour.wait();
         assert!(std::thread::panicking() || ended.is_ok_and(|status| status.success()));
@@ -323,7 +323,7 @@ fn listener() -> u16 {
     })
 }
 
-/// Returns the start of a process's first mapping with this name, or 0 if it cannot be read.
+/// Returns the start of a process's first mapping with this name, or 0 if there is none or it cannot be read.
 fn mapped(process: u32, name: &str) -> u64 {
     let maps = fs::read_to_string(format!("/proc/{process}/maps")).unwrap_or_default();
     let line = maps.lines().find(|line| line.ends_with(name));
@@ -340,7 +340,7 @@ fn byte_of(process: u32) -> (u64, u8) {
     (address, byte[0])
 }
 
-/// Returns the interpreter that `python3` runs, even if a script selects it.
+/// Returns the path of the interpreter itself: `python3` may be a link, or a script that selects one.
 pub fn python() -> &'static PathBuf {
     static PYTHON: OnceLock<PathBuf> = OnceLock::new();
     PYTHON.get_or_init(|| {

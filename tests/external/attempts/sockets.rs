@@ -1,4 +1,4 @@
-//! Sockets: none can be created in a cell.
+//! Sockets: a cell without a network can create none but connected pairs.
 
 use super::attempt::{Group, attempts};
 

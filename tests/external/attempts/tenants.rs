@@ -1,6 +1,6 @@
 //! Tenants: what one tenant plants in a query server affects no other.
 //!
-//! PROMISES  Each test first proves that it works where processes are shared.
+//! PROMISES  Each test first proves that the attack works where processes are shared.
 
 use serde_json::json;
 
@@ -20,7 +20,7 @@ struct Between {
 
 /// Plants something, has another client call, and asks what was kept.
 fn plant(mode: Mode, function: &str) -> Between {
-    // With only one process, all that can be shared is.
+    // With one process, everything that can be shared is shared.
     let reuse = match mode {
         Mode::Off => "reuse = \"any\"\n",
         Mode::Standard => "",

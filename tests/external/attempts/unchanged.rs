@@ -1,4 +1,4 @@
-//! Third-party query servers work in a cell unmodified, without configuration for it.
+//! Query servers not written for cells (couchpy, the examples, one in PHP) work in a cell without configuration for it.
 
 use std::path::Path;
 use std::process::Command;

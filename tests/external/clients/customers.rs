@@ -13,7 +13,7 @@ use crate::support::program::{SETTEE, project, run};
 
 const CUSTOMERS: usize = 500;
 
-/// Prepares a command as typed in a folder: `PATH` has both programs, and the service is the test's own.
+/// Prepares a command as typed in a folder: `PATH` has both programs; the service has no HTTP port and no store file.
 fn typed(command: &str, folder: &Path) -> Command {
     let mut shell = Command::new("sh");
     shell.arg("-c").arg(format!("exec {command}"));
@@ -28,7 +28,7 @@ fn typed(command: &str, folder: &Path) -> Command {
 }
 
 #[test]
-fn the_example_bounds_customers_writes_invoices_and_shows_customers_their_logs() {
+fn the_example_limits_customers_and_prints_their_invoices_and_logs() {
     let directory = directory();
     let folder = directory.path().join("customers");
     run(

@@ -8,7 +8,7 @@ use tokio::net::{TcpListener, UnixStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-/// Forwards connections to a server's socket until dropped.
+/// Accepts connections until dropped, and forwards each to a server's socket.
 pub struct Relay {
     pub address: SocketAddr,
     /// Whether traffic is stalled.
@@ -62,7 +62,7 @@ impl Drop for Relay {
     }
 }
 
-/// Forwards bytes until either end is closed or the relay is dropped.
+/// Forwards bytes until either end is closed, or the relay is dropped while it stalls traffic.
 async fn forward(
     mut from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,

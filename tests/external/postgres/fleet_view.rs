@@ -81,7 +81,7 @@ fn two(database: &TestDatabase) -> Web {
 }
 
 #[test]
-fn jobs_of_another_daemon_are_listed_under_its_name_and_their_orders_put_in_the_database() {
+fn jobs_of_another_daemon_are_listed_with_its_address_and_orders_for_them_go_to_the_database() {
     let database = TestDatabase::new();
     let web = two(&database);
     let other = jobs(&web, "?daemon=two.*");

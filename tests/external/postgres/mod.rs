@@ -1,4 +1,4 @@
-//! PostgreSQL stores replications as a file does.
+//! The store in PostgreSQL passes the same suite as the store in a file.
 
 mod daemon;
 mod fleet;
@@ -96,7 +96,7 @@ async fn tables_of_another_format_are_refused_and_left_unchanged() {
 }
 
 #[tokio::test]
-async fn columns_missing_in_older_tables_are_added() {
+async fn tables_columns_and_indexes_missing_in_an_older_store_are_added() {
     let (place, database) = place();
     suite::opens(&place).await;
     database.sql(

@@ -16,7 +16,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 use tempfile::TempDir;
 
-/// How long the server may take to start.
+/// Maximum wait for each line that the starting server logs.
 const START_MAX: Duration = Duration::from_secs(120);
 
 /// The user and group of the server if root runs the tests: `nobody`.
@@ -169,10 +169,10 @@ impl Server {
         let lines = BufReader::new(child.stderr.take().unwrap()).lines();
         *self.child.lock().unwrap() = Some(child);
         let (said, heard) = mpsc::channel();
-        // It ends with the server.
+        // The thread ends with the server.
         std::thread::spawn(move || {
             for line in lines.map_while(Result::ok) {
-                // Nobody listens once it is ready.
+                // The receiver is gone once the server is ready.
                 drop(said.send(line));
             }
         });
@@ -262,7 +262,7 @@ impl TestDatabase {
         Self::on(Server::shared())
     }
 
-    /// Makes one on a server.
+    /// Makes a database on this server.
     pub fn on(server: Arc<Server>) -> Self {
         let name = format!("test{}", DATABASES.fetch_add(1, Ordering::Relaxed));
         server.sql(

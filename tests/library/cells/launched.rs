@@ -372,7 +372,8 @@ fn group_of(controller: &str, launcher: u32) -> Option<PathBuf> {
     paths.find(|path| path.to_string_lossy().ends_with(&format!("-{launcher}")))
 }
 
-/// Starts a cell, and removes its memory control group `times` times before the first process enters it.
+/// Starts a cell, and removes its memory control group `times` times before the first process enters it. Returns the
+/// cell and the number of removals, or `None` if no process can be traced here.
 fn start_without_memory_group(times: usize) -> Option<(Running, usize)> {
     let running = Running::shell(&spec(json!({})), "echo ready; read -r line");
     let steps = Steps::of(running.pid()).ok()?;
@@ -444,7 +445,7 @@ fn an_unprivileged_user_gets_a_cell_too() {
     if !geteuid().is_root() {
         return;
     }
-    // Every user can execute it here.
+    // Every user can execute this copy of the program.
     let folder = open_folder();
     let settee = folder.path().join("settee");
     copy_program(SETTEE, &settee);

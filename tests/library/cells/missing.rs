@@ -1,4 +1,4 @@
-//! Cells on machines that lack a layer: the other layers hold, the missing one is reported, `strict` starts nothing.
+//! Cells on machines that lack a layer: the others hold, the missing one is reported, and `strict` starts nothing.
 
 use std::fs;
 use std::path::Path;
@@ -77,7 +77,7 @@ fn without_landlock_or_namespaces_the_other_layers_hold_and_the_missing_are_repo
 #[test]
 fn without_namespaces_a_cell_works_and_the_launcher_kills_remaining_processes() {
     let namespaces = clones(&[libc::CLONE_NEWUSER, libc::CLONE_NEWPID]);
-    // All on that thread: a launcher dies with the thread that started it.
+    // All on the thread of `under`: a launcher dies with the thread that started it.
     under(namespaces, libc::EPERM, || {
         let script = "setsid sleep 600 & echo ready; read -r line; exit 4";
         let mut running = Running::shell(&spec(json!({})), script);
@@ -150,7 +150,7 @@ fn without_control_groups_the_launcher_kills_a_cell_whose_processes_exceed_its_m
             let mut running = takes(how);
             let mut reported = String::new();
             let mut stderr = running.launcher.stderr.take().unwrap();
-            // Ends with the cell, whose input stays open meanwhile.
+            // The stream ends with the cell, whose input stays open meanwhile.
             stderr.read_to_string(&mut reported).unwrap();
             assert_eq!(
                 running.status(),

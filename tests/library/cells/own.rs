@@ -146,7 +146,7 @@ fn a_server_without_a_cell_has_the_rights_of_its_parent() {
 #[test]
 fn a_server_in_a_cell_does_not_grow_over_repeated_forgets() {
     const ROUNDS: usize = 100;
-    // Less than a leak of one round in twenty, and more than what is prepared for the next round.
+    // Less than the growth if one round in twenty leaked, and more than the memory prepared for the next round.
     const GROWTH_KIB_MAX: u64 = 4 << 10;
     let mode = strictest().to_string();
     let mut server = Running::start(&mut couchjs(&["--sandbox", &mode]));
@@ -261,7 +261,7 @@ fn functions_in_the_cell_see_local_summer_and_winter_time() {
 fn a_suspended_server_in_a_cell_continues_after_sigcont() {
     let mut server = Running::start(&mut couchjs(&[]));
     for _ in 0..5 {
-        // The first answer waits behind the second command, and a thread waits to write it.
+        // While the later commands run, the writer's thread waits to write the first answer.
         let busy = json!([
             "add_fun",
             "function(doc) { for (var i = 0; i < 1e6; i++); emit(1, 1); }"

@@ -276,7 +276,7 @@ fn a_service_that_is_not_root_gives_cells_their_own_users_if_it_has_three_capabi
     );
     let (mut running, user) = ready(command);
     assert!(DEFAULT_RANGE.contains(user));
-    // Only the death of its launcher ends it.
+    // Only the death of the launcher ends this cell.
     let pids = running.descendants();
     running.launcher.kill().unwrap();
     all_end("everything in the cell ends", &pids);

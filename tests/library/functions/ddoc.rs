@@ -365,7 +365,8 @@ async fn a_failed_reset_is_retried_on_another_process() {
     functions.quiet().await;
 }
 
-/// Answers each read: a single line with `true`, several with a reduction to their number between two `true`.
+/// Answers a read of one line with `true`, and a read of several lines with `true`, a reduction to their number, and
+/// `true`.
 const COUNTS_LINES: &str = r#"
 while :; do
     lines=$(dd bs=65536 count=1 2>/dev/null | wc -l)

@@ -41,7 +41,8 @@ impl Functions {
         }
     }
 
-    /// Performs a call; `lang`, or `db` and `ddoc`, are added to its arguments.
+    /// Performs a call. Arguments without `ddoc` get `lang`; others get `db`, and their `ddoc` gets `_id`, `_rev` and
+    /// `language`.
     pub async fn perform(&self, name: &str, arguments: Value) -> Result<Value, Value> {
         let text = self.perform_text(name, arguments).await?;
         Ok(serde_json::from_str(&text).unwrap())

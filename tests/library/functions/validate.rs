@@ -112,7 +112,7 @@ async fn any_other_verdict_is_an_error_with_the_verdict_and_the_document() {
         (json!({"teapot": "short"}), "short"),
         (json!("plain"), "plain"),
     ] {
-        // Documents before and after it are in flight at the same time.
+        // Documents before and after the odd one are in flight at the same time.
         let mut docs = vec![json!({"newDoc": {"_id": "fine"}}); 70];
         docs[40] = json!({"newDoc": {"_id": "odd", "odd": odd}});
         let error = functions.error("validate_docs", call(json!(docs))).await;

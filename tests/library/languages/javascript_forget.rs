@@ -1,4 +1,4 @@
-//! The command `forget` of the built-in JavaScript server: afterwards it answers like a new one.
+//! The command `forget`, after which the built-in JavaScript server answers like a new one.
 
 use serde_json::{Value, json};
 

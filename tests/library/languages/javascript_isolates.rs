@@ -22,7 +22,7 @@ struct Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It may have exited by itself.
+        // The server may have exited by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

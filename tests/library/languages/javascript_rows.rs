@@ -29,7 +29,7 @@ fn a_million_rows_of_plain_values_fit_in_the_default_memory_limit() {
     assert_eq!(played.lines[0], "true");
     assert!(played.lines[1] == format!("[[{}]]", rows.join(",")));
     assert_eq!(played.status, Some(0));
-    // Strings, numbers with an exponent, halves of surrogate pairs.
+    // Strings, numbers with an exponent, and halves of surrogate pairs.
     let body = "for (var i = 0; i < 600000; i++) emit('k' + i, i % 2 ? 1e21 : '\\ud800');";
     let played = map(&[], body);
     assert!(played.lines[1].ends_with(r#",["k599998","\ud800"],["k599999",1e+21]]]"#));

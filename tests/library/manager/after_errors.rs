@@ -1,4 +1,4 @@
-//! A process that exits after it reported an error is not lent again.
+//! A process that survives an error is lent again; one that exits after it, or closes its output, is not.
 
 use settee_testkit::{Script, ScriptedChild, Step, TestPool, eventually};
 

@@ -62,7 +62,7 @@ async fn should_free_slot_on_proc_unexpected_exit() {
     let lost = (first.proc(), first.os_pid());
     let source = r#"["add_fun","function(doc) {}"]"#;
     assert_eq!(first.prompts(source).await.as_deref(), Ok("true"));
-    // The reference lends the process on unchanged; here the same process is reset first.
+    // CouchDB lends the process to the next client unchanged; here the same process is reset first.
     let mut fourth = pool.client("4");
     fourth.asks(pool.any());
     assert!(fourth.is_waiting().await);

@@ -1,4 +1,4 @@
-//! Regression tests for the defects of the reference (D1 to D16), on real actors and real
+//! Regression tests for the defects of couch_proc_manager (D1 to D16), on real actors and real
 //! children, or on fakes under paused time where only time matters.
 //!
 //! Further tests of D1, D4 and D5 are in `children/start.rs`.
@@ -202,7 +202,7 @@ async fn d9_a_late_return_by_the_former_holder_changes_nothing() {
     let mut present = pool.client("present");
     present.takes(pool.any()).await;
     assert_eq!(present.proc(), former.last_proc());
-    // Nor does a return that claims to come from the present holder.
+    // A return that claims to come from the present holder changes nothing either.
     let mut forged = late();
     forged.client = present.lease().client;
     assert!(!pool.manager().send(late()).await.unwrap());

@@ -1,5 +1,5 @@
-//! Several prompts in one message: a child, a native query server and a fake answer each as if it
-//! were sent alone.
+//! Several prompts in one message: each is answered as if it were sent alone, by a child, a native query
+//! server and a fake.
 
 use std::time::{Duration, Instant};
 

@@ -22,7 +22,8 @@ fn part(document: &Value) -> String {
     format!("--o\r\nContent-Type: application/json\r\n\r\n{document}\r\n")
 }
 
-/// Replicates a document with two leaves; the first `times` requests of `kind` get `answer`.
+/// Replicates a document with two leaves; the first `times` requests of `kind` get `answer`. Returns how the job ended,
+/// how many revisions it read, the source and the target.
 async fn answered(
     kind: &'static str,
     options: Value,
@@ -168,7 +169,7 @@ async fn revisions_that_bulk_get_omits_or_repeats_are_read_one_by_one() {
 }
 
 #[actix_rt::test]
-async fn a_malformed_feed_is_retried_and_ends_the_job() {
+async fn a_malformed_feed_is_retried_and_ends_the_job_if_it_stays_malformed() {
     type Making = fn(&[String]) -> Answer;
     let answers: [Making; 5] = [
         |_| Answer::json(200, json!({"results": []})),

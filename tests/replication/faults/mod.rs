@@ -175,7 +175,7 @@ async fn no_failure_loses_a_document() {
             _ => json!({ "n": written }),
         };
         source.put_with(&what, parent.as_deref(), content, attachments);
-        // The scheduler restarts them.
+        // Restarts a crashed job, as the scheduler does.
         if let Ok(Some(_)) = timeout(Duration::from_millis(30), job.next()).await {
             crashes += 1;
             job = Job::start(&body);
@@ -190,7 +190,7 @@ async fn no_failure_loses_a_document() {
         .1;
     println!("{written} writes, {crashes} crashes, {done:?}");
     let (mut ours, theirs) = (target.trees(), source.trees());
-    // Of a revision replaced before it was read, only the id is known.
+    // Only revisions that the source has are compared.
     for (id, tree) in &mut ours {
         assert_eq!(tree.1, theirs[id].1, "{id}");
         tree.0.retain(|rev, _| theirs[id].0.contains_key(rev));

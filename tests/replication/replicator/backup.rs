@@ -16,7 +16,7 @@ use crate::support::http_client::Web;
 use crate::support::program::{program, run};
 use crate::support::store::{create, file, post, put, start, start_in};
 
-/// Enough documents for three reads.
+/// Enough documents for several reads of a snapshot.
 const DOCUMENTS: usize = 2500;
 
 /// A user who owns nothing.

@@ -106,7 +106,7 @@ async fn a_restarted_scheduler_waits_for_the_runs_of_the_crashed_one() {
     settings.max_history += 1;
     let lost = app.scheduler.address().send(Configure(settings)).await;
     assert!(lost.is_err(), "the scheduler panicked");
-    // On a loaded machine this may take longer than a run has to stop.
+    // On a loaded machine the old run may be killed, for not stopping in time, before the rest is observed.
     let is_killed =
         || trap.has_logged("replication did not stop in time and is ended without a checkpoint");
     eventually("the new scheduler has the document's job", async || {

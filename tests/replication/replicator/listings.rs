@@ -18,7 +18,8 @@ fn ids(listing: &Value, of: &str, name: &str) -> Vec<String> {
         .collect()
 }
 
-/// Writes documents, of which every third duplicates the one before and fails, and one without a state.
+/// Writes documents, of which every third duplicates the one before and fails, and a design document, which has no
+/// state.
 fn fill(web: &Web) {
     let docs = (0..COUNT).map(|n| {
         let target = format!("http://127.0.0.1:1/b{}", if n % 3 == 2 { n - 1 } else { n });

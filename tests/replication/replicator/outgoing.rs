@@ -13,7 +13,7 @@ use crate::support::http_client::Web;
 use crate::support::http_server::{Answer, Received};
 use crate::support::store::{command, create, post};
 
-/// Every request of a replication, with the side that gets it.
+/// Requests of a replication, each with the side that gets it.
 const REQUESTS: [(&str, &str); 11] = [
     ("source", "GET db"),
     ("source", "GET _local"),
@@ -159,7 +159,7 @@ const SECRETS: [&str; 8] = [
     "t0ken-of-proxy",
 ];
 
-/// A side with every kind of secret.
+/// A side with secrets in its URL's query, headers and `auth`.
 fn secretive(url: &str) -> Value {
     json!({
         "url": format!("{url}?access_token=t0ken-in-url&bare-in-url"),

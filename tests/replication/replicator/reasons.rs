@@ -56,7 +56,8 @@ fn fail_from(couch: &Couch, kind: &'static str, answer: &Answer) {
     });
 }
 
-/// Makes a job fail at each step, and restarts all by their reason; `reason` gets the server's address.
+/// Makes a job fail at each step, checks its reason, and restarts all jobs by the reason. `reason` gets the failing
+/// server's address, or `*` for the restart.
 #[track_caller]
 fn one_reason(steps: &[(Side, &'static str)], answer: &Answer, reason: impl Fn(&str) -> String) {
     let world = World::start_at(|| start(SETTINGS));

@@ -65,7 +65,7 @@ impl Sockets {
         }
     }
 
-    /// Starts a service on them.
+    /// Starts a service on these sockets.
     fn serve(&self, directory: TempDir) -> Web {
         let settings = format!(
             "{SETTINGS}[pools.lent]\nlanguage = \"javascript\"\nmax = {LENT}\n\
@@ -110,7 +110,7 @@ impl Sockets {
     }
 }
 
-/// A service client's connection, whose process knows its function, or none yet.
+/// A service client's connection, if it has one, whose process knows its function, and how its connections ended.
 #[derive(Default)]
 struct Lent {
     connection: Option<BufReader<UnixStream>>,
@@ -118,7 +118,7 @@ struct Lent {
     between: usize,
     /// How often a sent command was not read: the service's last line arrived instead of an answer.
     crossed: usize,
-    /// How often that was the first command.
+    /// How often the connection ended before its first command was read.
     first: usize,
 }
 
@@ -171,8 +171,8 @@ fn has_input(stream: &UnixStream) -> bool {
     rustix::event::poll(&mut waits, Some(&Timespec::default())).unwrap() > 0
 }
 
-/// Makes calls until `over`; each is made once and must be answered. Counts them in `calls`, and returns the duration of
-/// the longest.
+/// Makes calls until `over`; each must be answered without an error. Counts them in `calls`, and returns the duration
+/// of the longest and how connections of the service ended.
 fn call_until(
     over: &AtomicBool,
     sockets: &Sockets,

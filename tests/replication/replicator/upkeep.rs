@@ -1,4 +1,4 @@
-//! The store's file stays small.
+//! Deleted documents are kept until they expire; then the store's file shrinks.
 
 use serde_json::{Value, json};
 

@@ -10,7 +10,7 @@ use crate::support::daemon::{assert_nothing_runs_for, wait_until};
 use crate::support::http_client::Web;
 use crate::support::store;
 
-/// The settings of every service in these tests: no start-up jitter, and a failed job is
+/// The default settings of a world's service: no start-up jitter, and a failed job is
 /// retried soon.
 pub const SETTINGS: &str = "\
 [replicator]
@@ -20,7 +20,7 @@ interval = 200
 retries_per_request = 0
 ";
 
-/// A source, a target, a service.
+/// A source, a target and a service.
 pub struct World {
     pub source: Couch,
     pub target: Couch,

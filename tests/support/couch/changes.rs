@@ -39,7 +39,7 @@ impl Data {
             if pieces.is_empty() {
                 pieces.push(Piece::Bytes("\n".into()));
                 let quiet = FEED / 3;
-                // A change ends the feed; the client then opens another.
+                // The feed ends with a change, or after `FEED`; the client then opens another.
                 let woken = Arc::clone(changed);
                 let bell = Arc::new(tokio::sync::Notify::new());
                 let ring = Arc::clone(&bell);

@@ -1,4 +1,4 @@
-//! A server with many databases, and `_db_updates`.
+//! A fake CouchDB server with many databases, and `_db_updates`.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -12,7 +12,7 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use super::{Database, decode};
 use crate::support::http_server::{Answer, End, Piece, Received, Server};
 
-/// See the module's documentation. It can be restarted at the same port.
+/// The server, which can be restarted at the same port.
 pub struct Host {
     pub server: Option<Server>,
     address: SocketAddr,
@@ -26,7 +26,7 @@ struct Inner {
     followers: Vec<UnboundedSender<Bytes>>,
     /// The answer to `_db_updates` while it is refused.
     refusal: Option<Answer>,
-    /// The number of `_changes` requests for each database.
+    /// The number of `_changes` requests without `limit` for each database.
     reads: BTreeMap<String, usize>,
     /// The path prefix of all databases, with a slash at its end.
     prefix: String,
@@ -112,7 +112,7 @@ impl Host {
         inner.followers.len()
     }
 
-    /// Returns the number of `_changes` requests for a database.
+    /// Returns the number of `_changes` requests without `limit` for a database.
     pub fn reads(&self, name: &str) -> usize {
         let inner = self.inner.lock().unwrap();
         inner.reads.get(name).copied().unwrap_or_default()

@@ -7,7 +7,8 @@ use super::{Data, decode};
 use crate::support::http_server::{Answer, Piece, Received};
 
 impl Data {
-    /// Returns a revision as it is sent, with stubs for the attachments that `since` has.
+    /// Returns a revision as it is sent, and the attachments whose bytes follow it: those that `since` lacks if
+    /// `follows`, and none otherwise. The document has stubs for the others.
     pub(super) fn document(
         &self,
         id: &str,
@@ -59,7 +60,7 @@ impl Data {
         (Value::Object(document), following)
     }
 
-    /// Returns the leaf that descends from a revision, as for `latest`.
+    /// Returns a leaf that is a revision or descends from it, as CouchDB does with `latest=true`.
     pub(super) fn latest(&self, id: &str, rev: &str) -> Option<String> {
         let revs = self.docs.get(id)?;
         revs.get(rev)?;
