@@ -3,8 +3,8 @@
 //! SUMMARY   Builds a replication from the command line, runs its job in a separate actix system, shows progress,
 //!           and sums up documents read, written and refused. A filter that the source does not run is run by the
 //!           command's own pool. With `--verify` both databases are compared afterwards.
-//! PROMISES  It resumes where an earlier run of the same replication ended. The first interrupt stops it with a
-//!           checkpoint, the second at once.
+//! PROMISES  A run resumes where an earlier run of the same replication ended. The first SIGINT or SIGTERM stops it
+//!           with a checkpoint, the second at once.
 //! SOURCE    The options are those of a document in CouchDB's `_replicator`.
 
 mod identity;
@@ -217,7 +217,7 @@ struct Run<'a> {
 /// Maximum number of refused documents kept for the comparison.
 const REFUSED_MAX: usize = 10_000;
 
-/// The options of a replication, and its name.
+/// What replicating and comparing share: the HTTP client, the replicator's identity, and the replication's id.
 struct Prepared {
     http: Http,
     identity: Identity,
@@ -241,7 +241,7 @@ impl Handler<JobEvent> for Listener {
 }
 
 impl Run<'_> {
-    /// Returns whether it compared everything.
+    /// Returns the result of [`Self::compare`]; `false` if nothing was compared.
     async fn run(self) -> Result<bool, CliError> {
         let pool = match self.replication.options.filter_at {
             FilterAt::Source => None,
@@ -389,7 +389,7 @@ fn filters_of(manager: RegisteredName<ProcManager>) -> FilterPool {
     })
 }
 
-/// The first interrupt stops with a checkpoint, the second ends the program by default.
+/// The first SIGINT or SIGTERM stops the job with a checkpoint, the second exits at once with [`Exit::TryAgain`].
 async fn stop_on_signals(job: Addr<ReplicationJob>) {
     let (Ok(mut interrupt), Ok(mut terminate)) = (
         signal(SignalKind::interrupt()),

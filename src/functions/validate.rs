@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn what_crashes_the_reference_is_an_error_that_names_what_came() {
+    fn an_answer_that_crashes_the_reference_is_an_error_that_describes_it() {
         for (answer, named) in [
             (
                 r#"{"forbidden":"a","unauthorized":"b"}"#,

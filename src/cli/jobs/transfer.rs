@@ -102,7 +102,7 @@ pub(super) async fn export(
 /// The destination of an export.
 struct Sink<'a> {
     to: Target<'a>,
-    /// The last bytes.
+    /// The last bytes written, at most [`END_BYTES_MAX`]: they hold the last line.
     tail: Vec<u8>,
 }
 
@@ -142,7 +142,10 @@ impl<'a> Sink<'a> {
         }
     }
 
-    /// Renames the file if the last line was written.
+    /// Renames the file and prints its number of documents.
+    ///
+    /// # Errors
+    /// The export has no last line, or a write fails.
     fn finish(self) -> Result<(), CliError> {
         let tail = String::from_utf8_lossy(&self.tail);
         let last = tail.lines().last().unwrap_or_default();
@@ -256,7 +259,7 @@ fn document(line: &str) -> Result<Option<ExportRow>, String> {
     }))
 }
 
-/// The content of a file.
+/// Numbers of an export's rows by kind; `documents` includes deleted ones.
 #[derive(Default)]
 struct Counts {
     documents: usize,

@@ -114,7 +114,7 @@ pub enum ViewError {
         reason: String,
     },
     /// The rows are no longer wanted.
-    #[error("the rows are not wanted any more")]
+    #[error("the rows are no longer wanted")]
     Unwanted,
 }
 
