@@ -96,7 +96,7 @@ impl Visitor {
         };
         match (&self.name, &self.local) {
             (Some(name), _) => Err(Refusal::forbidden(format!(
-                "{missing}, which {name} has not"
+                "{missing}, which {name} does not have"
             ))),
             (None, Some(_)) => Err(Refusal::forbidden(missing)),
             (None, None) => Err(Refusal::unauthorized("Authentication required.")),

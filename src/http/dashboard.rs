@@ -41,7 +41,7 @@ impl File {
             name,
             content_type,
             text: Text::constant(text),
-            // Weak, because it is the same for both forms.
+            // Weak, because the compressed and the plain text share it.
             tag: EntityTag::new_weak(format!("{:x}-{:08x}", text.len(), crc.sum())),
         }
     }

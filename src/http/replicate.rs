@@ -54,7 +54,7 @@ pub(super) async fn replicate(
     })
 }
 
-/// Returns the request of a body, without credentials.
+/// Returns what a body requests, for the audit: both sides without credentials, and the flags that are set.
 fn asked(body: &Value) -> Value {
     let mut asked = Map::new();
     for side in ["source", "target"] {

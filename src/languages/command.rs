@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn under_stress_a_command_is_another_one_and_the_environment_says_so() {
+    fn a_command_is_expanded_for_stress_and_the_environment_says_so() {
         let language = CommandLanguage::new("server --timeout ${stress?{10}:{300}} x{stress}");
         let (normal, stressed) = (language.spec, language.stressed);
         assert_eq!(normal.program.to_str(), Some("server"));

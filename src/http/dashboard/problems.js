@@ -29,8 +29,8 @@ const OF_ALL = /^(replications_failing|daemon_gone)$/;
 
 export const words = ({ kind }) => kind.replaceAll("_", " ");
 
-// Problems of several subjects with the same cause share a line: the worst first, this daemon's before those of
-// others, where the same may have other numbers.
+// Problems of several subjects with the same cause share a line; so do those of one subject on several daemons, even
+// if the causes have different numbers. The worst come first, of equal ones this daemon's.
 export function lines({ daemons }) {
   const found = new Map();
   const all = daemons.flatMap(({ daemon, problems }, index) => problems.map((problem) => ({ ...problem, daemon, isOwn: index === 0 })));
@@ -63,7 +63,7 @@ function names(subjects) {
   return subjects.length > NAMES_MAX ? `${shown} and ${number(subjects.length - NAMES_MAX)} more` : shown;
 }
 
-// A reason precedes it.
+// The subject, here a reason, is shown before the cause, and not repeated in it.
 const causeOf = ({ cause, subject }) => cause.replace(` with '${subject}'`, "");
 
 // Losses are shown until acknowledged.

@@ -98,7 +98,7 @@ impl Finalize {
         if values.len() != funs.len() {
             return Err(wrong("values", what));
         }
-        // It needs no process. Clients use the same options for all calls of a view.
+        // No process is needed, but clients use the same options for all calls of a view.
         arguments.ignore(&["lang", "pool", "group", "timeout_ms"]);
         Ok(Self {
             funs,
