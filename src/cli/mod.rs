@@ -255,7 +255,7 @@ fn system() -> Result<SystemRunner, CliError> {
 
 fn dispatch(command: Command, builder: DaemonBuilder) -> Result<(), CliError> {
     if command.holds_secrets() {
-        // Runs set-user-ID programs, which gain no privileges once the process is hardened.
+        // Runs programs that gain privileges by being started, which the hardening forbids.
         child::cell::subordinate::prepare();
         hardening::harden()
             .map_err(|error| CliError::io("the protection of this process", &error))?;

@@ -288,7 +288,7 @@ impl QueryServers {
 /// Converts results to what a view's client gets (`finalize`), without a process.
 ///
 /// # Errors
-/// [`FunctionErrorKind::Answer`] for an invalid result of a function.
+/// [`FunctionErrorKind::Answer`] for an invalid result, or an unknown built-in reducer.
 pub fn finalize(call: &Finalize) -> Result<Vec<Json>, FunctionError> {
     let functions = functions(&call.funs)?.into_iter();
     let pairs = functions.zip(&call.values).enumerate();

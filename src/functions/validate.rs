@@ -75,7 +75,7 @@ impl QueryServers {
     }
 }
 
-/// Parses one answer; rejections are counted by the process.
+/// Parses one answer. The process has already counted a rejection in its metrics.
 fn read_verdict(answer: &Bytes) -> Result<Verdict, FunctionError> {
     let json = text(answer);
     if json == "true" || decode::<f64>(json) == Some(1.0) {

@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_head_that_came_while_nobody_read_is_not_late() {
+    async fn available_input_is_read_before_a_head_counts_as_late() {
         let (mut client, mut guarded) = guarded();
         client.write_all(b"GET / HTTP/1.1\r\n").await.unwrap();
         advance(2 * HEAD_WAIT).await;

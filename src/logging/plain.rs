@@ -72,7 +72,7 @@ impl Write for PlainRecord<'_> {
     }
 }
 
-/// Forwards each beginning to the inner decorator, which adds colours.
+/// Forwards the start of each part of a record to the inner decorator, which adds colours.
 macro_rules! pass_on {
     ($($what:ident)*) => {
         impl RecordDecorator for PlainRecord<'_> {

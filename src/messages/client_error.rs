@@ -52,8 +52,8 @@ pub struct ErrorReply {
     pub name: String,
     /// What happened and the remedy: text, or any JSON that a query server gave as its reason.
     pub reason: Box<RawValue>,
-    /// The step that failed: `queue`, `open`, `teach`, `reset`, `prompt` or `exit`; for a timeout the kind of command
-    /// ([`Command::phase`](crate::query_server::prompt::Command::phase)).
+    /// The step that failed: `queue`, `open`, `teach`, `reset`, `prompt`, `exit`, `write` or `session`; for a timeout
+    /// the kind of command ([`Command::phase`](crate::query_server::prompt::Command::phase)).
     pub phase: &'static str,
     /// Who is at fault.
     pub fault: Fault,

@@ -111,7 +111,7 @@ pub(super) async fn send(
     tell(name, &answer, json)
 }
 
-/// The error of an order without a job.
+/// The error of an order that neither names nor selects jobs.
 pub(super) fn nothing_named() -> CliError {
     let message = "no job is named";
     let hint = "name documents or ids, select with --states, --match, --source, --target or --reason, or say --all";

@@ -43,7 +43,7 @@ const INPUT_BYTES_MAX: u64 = 512 << 20;
 /// Maximum bytes of the last line.
 const END_BYTES_MAX: usize = 4096;
 
-/// The beginning of an export; the previous version wrote one document a line.
+/// The beginning of an export. Files of the previous version have no head, only one document a line.
 const HEAD: &[u8] = b"{\"settee_export\":";
 
 #[derive(Debug, clap::Args)]
@@ -127,7 +127,7 @@ impl<'a> Sink<'a> {
         Ok(Self { to, tail })
     }
 
-    /// Stops if the reader has closed.
+    /// Writes bytes. Returns `Break` if the reader of standard output has closed.
     fn write(&mut self, bytes: &[u8]) -> Result<ControlFlow<()>, CliError> {
         self.tail.extend(bytes);
         let too_much = self.tail.len().saturating_sub(END_BYTES_MAX);

@@ -42,7 +42,7 @@ pub(super) async fn of(config: &Config, log: &Logger) -> Identity {
     on_this_host(uuid)
 }
 
-/// Next to the store; in the default place if the store is in memory.
+/// Returns the store next to which the file is: the configured one, or the default one if the store is in memory.
 fn place(config: &Config) -> StorePlace {
     let file = config.store.file().map(Path::to_owned);
     StorePlace::of(Some(

@@ -105,7 +105,7 @@ impl Options {
     /// Returns the body of an equivalent document.
     ///
     /// # Errors
-    /// An option that requires JSON has something else, with exit code 64.
+    /// An option that requires JSON has something else, a parameter has no `=`, or a header no colon: exit code 64.
     pub(super) fn body(&self) -> Result<Value, CliError> {
         let surroundings = Surroundings::of_process();
         let password = |side: &str| {

@@ -54,7 +54,7 @@ impl Refusals {
         write(file).map_err(|error| CliError::io(shown, &error))
     }
 
-    /// Returns in which file the refused documents are, or how to get one.
+    /// Returns which file has the refused documents, or how to get one.
     pub(super) fn advice(&self) -> String {
         match &self.file {
             Some((_, shown)) => format!("what was refused, and why, is in {shown}\n"),

@@ -26,12 +26,12 @@ const PROMPT: (&[u8], &[u8]) = (b"[\"map_doc\",", b"]");
 /// How a document without an `_id` is handled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum MissingId {
-    /// It is an error.
+    /// The document is refused with an error.
     #[default]
     Refused,
-    /// It gets its line number as id.
+    /// The document gets its line number as id.
     Numbered,
-    /// It is unchanged, with an empty id.
+    /// The document is unchanged, with an empty id.
     Left,
 }
 

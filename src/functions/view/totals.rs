@@ -329,7 +329,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn rows_that_are_reduced_as_they_come_have_the_results_of_rows_that_are_collected(
+        fn reducing_rows_as_they_arrive_gives_the_results_of_reducing_them_all_at_once(
             reducer in reducer(), grouping in grouping(), rows in rows()
         ) {
             let collected = collected(&reducer, grouping, &rows);

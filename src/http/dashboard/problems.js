@@ -12,10 +12,10 @@ const NAMES_MAX = 3;
 // Maximum problems expanded on a phone.
 const OPEN_MAX = 3;
 
-// Other daemons report three times a minute; older reports are stale.
+// The age from which another daemon's report is stale: each reports three times a minute.
 const OLD_S = 60;
 
-// Links to the subjects of problems, by kind.
+// Links to the subjects of problems, by the first word of their kind.
 const PLACES = {
   pool: ({ subject }) => [to("pools", subject), "Show the pool"],
   cell: ({ subject }) => [to("pools", subject), "Show the pool"],

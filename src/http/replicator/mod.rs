@@ -71,7 +71,7 @@ impl Call {
         self.shared.replications.database()
     }
 
-    /// Returns the request's order, if it is one.
+    /// Returns the order of a request that changes something.
     fn order(&self) -> Option<Rc<PendingOrder>> {
         self.request.extensions().get().cloned()
     }

@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn functions_are_sources_or_definitions() {
+    fn functions_are_sources_or_definitions_and_a_wrong_argument_is_named() {
         let funs = json!(["function(doc) {}", {"fields": {"a": "asc"}}]);
         assert!(parse("map_docs", json!({"funs": funs, "docs": []})).is_ok());
         for (call, arguments, named) in [

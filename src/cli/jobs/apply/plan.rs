@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 /// The member with the mark of the document's file.
 pub(super) const MARK: &str = "managed_by";
 
-/// A planned change of a document, or the note that none is made.
+/// A document's planned change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum DocumentChange {
