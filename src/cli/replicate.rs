@@ -137,7 +137,7 @@ pub(super) fn run(args: &Args, languages: &Registry) -> Result<(), CliError> {
     let is_endless = replication.options.continuous && args.verify == Some(When::After);
     if is_endless {
         let message = "a continuous replication has no end after which it could be verified";
-        let hint = "run --verify=only beside it";
+        let hint = "run --verify=only while it replicates";
         return Err(CliError::new(Exit::Usage, message, hint));
     }
     let logging = Logging::to_stderr(&config.log);
@@ -371,7 +371,7 @@ impl Run<'_> {
             let by_kind = match error.kind {
                 FilterErrorKind::Refused => (Exit::NoPermission, GIVE_PASSWORD),
                 FilterErrorKind::Missing => (Exit::Data, CORRECT_FILTER),
-                FilterErrorKind::Unknown => (Exit::TryAgain, "see that the source is there"),
+                FilterErrorKind::Unknown => (Exit::TryAgain, "check that the source is reachable"),
             };
             let by_cause = error.cause().and_then(settings_to_correct);
             let (exit, hint) = by_cause.unwrap_or(by_kind);

@@ -246,7 +246,7 @@ fn document(line: &str) -> Result<Option<ExportRow>, String> {
         return Ok(None);
     }
     let mut doc = DocMembers::parse(line).map_err(|error| format!("not a JSON object: {error}"))?;
-    let id = doc.text("_id").ok_or("it has no _id")?;
+    let id = doc.text("_id").ok_or("the document has no _id")?;
     let job = doc.remove("_job");
     doc.retain(|name, _| !matches!(name, "_id" | "_rev"));
     Ok(Some(ExportRow {
@@ -297,7 +297,7 @@ pub(super) async fn import(
     let head = match head {
         Some(head) if head.secrets => head,
         _ => {
-            let what = "it is not a full export: credentials, or revisions, are missing";
+            let what = "not a full export: credentials or revisions are missing";
             let hint = "export with --secrets, or import it without --replace";
             return Err(CliError::at(Exit::Data, input.path.display(), what, hint));
         }
