@@ -75,7 +75,7 @@ impl HealthBoard {
         count.saturating_add_signed(known.copied().unwrap_or(0))
     }
 
-    /// Adds a loss kind's subjects from earlier runs.
+    /// Adds the subjects with losses of this kind in earlier runs to `counts`, with 0 losses since the start.
     pub fn with_earlier(&self, kind: Kind, counts: &mut BTreeMap<String, u64>) {
         let kind: &str = kind.into();
         let board = self.lock();

@@ -1,4 +1,5 @@
-//! Settee keeps pools of query servers and lends each to one client at a time.
+//! Settee keeps pools of query servers, lends each process to one client at a time, and schedules CouchDB's
+//! replications.
 //!
 //! `docs/library.md` lists what programs may build on.
 

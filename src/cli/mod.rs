@@ -96,7 +96,7 @@ enum Command {
     /// Standard input and output become those of a process of the service's pool. At the end of the input the remaining
     /// answers are delivered, and the process is reset and returned.
     Attach(attach::Args),
-    /// Show the state of the running service: pools, processes, waiters.
+    /// Show the state of the running service: pools, processes and waiters.
     Status(status::Args),
     /// Show what each process of the running service is doing: its holder, function and time.
     Ps(ps::Args),
@@ -111,7 +111,7 @@ enum Command {
     Drain(drain::Args),
     /// Acknowledge losses, so that they are no longer problems.
     Health(health::Args),
-    /// Show the recent cost of functions: calls, errors, times.
+    /// Show the recent cost of functions: calls, errors and times.
     ///
     /// For each function of a design document and each kind of call, by database.
     Top(top::Args),
@@ -160,7 +160,7 @@ enum Command {
 }
 
 impl Command {
-    /// Whether it holds others' passwords, or starts query servers.
+    /// Whether the subcommand holds others' passwords, or starts query servers.
     fn holds_secrets(&self) -> bool {
         match self {
             Self::Serve(_)
@@ -247,7 +247,7 @@ const EXAMPLE_INDENTATION: usize = 4;
 
 /// Makes the event loop of a subcommand with actors.
 fn system() -> Result<SystemRunner, CliError> {
-    // If it cannot be created, its start panics.
+    // `System::new` panics if it cannot create the event loop.
     let room = watches::require(WATCHES_MIN);
     room.map_err(|error| CliError::no_room(EVENT_LOOP, &error))?;
     Ok(System::new())
@@ -255,7 +255,7 @@ fn system() -> Result<SystemRunner, CliError> {
 
 fn dispatch(command: Command, builder: DaemonBuilder) -> Result<(), CliError> {
     if command.holds_secrets() {
-        // Uses privilege-raising programs, which no later code does.
+        // Runs programs that gain privileges by being started, which the hardening forbids.
         child::cell::subordinate::prepare();
         hardening::harden()
             .map_err(|error| CliError::io("the protection of this process", &error))?;
@@ -365,14 +365,14 @@ mod tests {
     fn codes(command: &clap::Command) -> Vec<u8> {
         let help = command.get_after_long_help().map(ToString::to_string);
         let help = help.unwrap_or_default();
-        let (_, listed) = help.split_once("Exit codes").expect("it tells them");
+        let (_, listed) = help.split_once("Exit codes").expect("the exit codes");
         let listed = listed.split("\n\n").next().unwrap_or_default().to_owned();
         let first = |line: &str| line.split_whitespace().next()?.parse().ok();
         listed.lines().filter_map(first).collect()
     }
 
     #[test]
-    fn every_exit_code_of_a_help_is_in_the_list_and_the_first_help_has_them_all() {
+    fn the_main_help_lists_all_exit_codes_and_the_help_of_a_subcommand_only_those() {
         let command = Cli::command();
         let known: Vec<u8> = Exit::VARIANTS.iter().map(|exit| *exit as u8).collect();
         assert_eq!(codes(&command), known);
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_on_operations_has_a_remedy_for_every_exit_code_of_status() {
+    fn the_page_on_operations_lists_every_exit_code_of_status() {
         let page = include_str!("../../docs/operations.md");
         let (_, table) = page.split_once("| exit code |").expect("the table");
         let table = table.split("\n\n").next().unwrap_or_default();

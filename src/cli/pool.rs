@@ -134,7 +134,7 @@ struct Changed {
 
 #[derive(Debug, clap::Args)]
 struct AddArgs {
-    /// Its name.
+    /// The new pool's name.
     name: String,
     #[command(flatten)]
     keys: KeyArgs,
@@ -321,7 +321,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_setting_is_a_key_and_a_value_and_an_empty_value_takes_it_back() {
+    fn a_setting_has_a_key_and_a_value_and_an_empty_value_is_sent_as_null() {
         assert_eq!(
             assignment("max = 10"),
             Ok(("max".to_owned(), "10".to_owned()))

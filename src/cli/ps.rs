@@ -101,7 +101,7 @@ mod tests {
     use crate::query_server::status::Holder;
 
     #[test]
-    fn a_process_is_a_line_and_what_is_not_known_a_dash() {
+    fn each_process_has_a_line_and_an_unknown_value_is_a_dash() {
         let running = ProcRow {
             name: "javascript/17".into(),
             os_pid: Some(4711),

@@ -3,8 +3,8 @@
 //! SUMMARY   Builds a replication from the command line, runs its job in a separate actix system, shows progress,
 //!           and sums up documents read, written and refused. A filter that the source does not run is run by the
 //!           command's own pool. With `--verify` both databases are compared afterwards.
-//! PROMISES  It resumes where an earlier run of the same replication ended. The first interrupt stops it with a
-//!           checkpoint, the second at once.
+//! PROMISES  A run resumes where an earlier run of the same replication ended. The first SIGINT or SIGTERM stops it
+//!           with a checkpoint, the second at once.
 //! SOURCE    The options are those of a document in CouchDB's `_replicator`.
 
 mod identity;
@@ -137,7 +137,7 @@ pub(super) fn run(args: &Args, languages: &Registry) -> Result<(), CliError> {
     let is_endless = replication.options.continuous && args.verify == Some(When::After);
     if is_endless {
         let message = "a continuous replication has no end after which it could be verified";
-        let hint = "run --verify=only beside it";
+        let hint = "run --verify=only while it replicates";
         return Err(CliError::new(Exit::Usage, message, hint));
     }
     let logging = Logging::to_stderr(&config.log);
@@ -217,7 +217,7 @@ struct Run<'a> {
 /// Maximum number of refused documents kept for the comparison.
 const REFUSED_MAX: usize = 10_000;
 
-/// The options of a replication, and its name.
+/// What replicating and comparing share: the HTTP client, the replicator's identity, and the replication's id.
 struct Prepared {
     http: Http,
     identity: Identity,
@@ -241,7 +241,7 @@ impl Handler<JobEvent> for Listener {
 }
 
 impl Run<'_> {
-    /// Returns whether it compared everything.
+    /// Returns the result of [`Self::compare`]; `false` if nothing was compared.
     async fn run(self) -> Result<bool, CliError> {
         let pool = match self.replication.options.filter_at {
             FilterAt::Source => None,
@@ -371,7 +371,7 @@ impl Run<'_> {
             let by_kind = match error.kind {
                 FilterErrorKind::Refused => (Exit::NoPermission, GIVE_PASSWORD),
                 FilterErrorKind::Missing => (Exit::Data, CORRECT_FILTER),
-                FilterErrorKind::Unknown => (Exit::TryAgain, "see that the source is there"),
+                FilterErrorKind::Unknown => (Exit::TryAgain, "check that the source is reachable"),
             };
             let by_cause = error.cause().and_then(settings_to_correct);
             let (exit, hint) = by_cause.unwrap_or(by_kind);
@@ -389,7 +389,7 @@ fn filters_of(manager: RegisteredName<ProcManager>) -> FilterPool {
     })
 }
 
-/// The first interrupt stops with a checkpoint, the second ends the program by default.
+/// The first SIGINT or SIGTERM stops the job with a checkpoint, the second exits at once with [`Exit::TryAgain`].
 async fn stop_on_signals(job: Addr<ReplicationJob>) {
     let (Ok(mut interrupt), Ok(mut terminate)) = (
         signal(SignalKind::interrupt()),

@@ -35,7 +35,7 @@ pub(super) async fn beat(manager: RegisteredName<ProcManager>) {
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        // While restarting it does not answer; its supervisor handles that.
+        // A manager that is restarting does not answer; its supervisor handles that.
         if manager.address().send(GetProcCount).await.is_ok() {
             notify(&[NotifyState::Watchdog]);
         }

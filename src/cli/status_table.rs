@@ -13,7 +13,7 @@ const FAILURE_CHARS: usize = 120;
 /// The age, in seconds, from which other daemons' data shows that the database did not answer several times.
 pub(super) const OLD_S: u64 = 10;
 
-/// Returns the state as text: totals, pools, services, processes.
+/// Returns the state as text: totals, pools, services and processes.
 pub(super) fn table(status: &DaemonStatus, layout: Layout) -> String {
     let totals = format!(
         "{}, {} of them stale; {}\n",
@@ -126,7 +126,7 @@ fn lacks(pool: &PoolStatus) -> impl Iterator<Item = String> {
     absent.map(|(name, _)| name.clone())
 }
 
-/// The mode of its processes' cells, and the missing layers.
+/// The mode of a pool's cells, whether they cannot be made, and the missing layers.
 fn cell(sandbox: &SandboxStatus) -> String {
     let broken = sandbox.error.as_ref().map(|_| "cannot be made".to_owned());
     let missing = sandbox.missing.keys();
@@ -312,7 +312,7 @@ two:5995   lease expired    0ms          7  1.2.3    00000000000000ff
     }
 
     #[test]
-    fn every_state_that_the_page_on_operations_has_a_remedy_for_is_shown() {
+    fn every_state_listed_on_the_page_on_operations_is_shown() {
         let closed = [
             "at_limit",
             "throttled",

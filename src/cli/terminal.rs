@@ -16,7 +16,7 @@ const CLEAR_LINE: &str = "\r\x1b[K";
 /// Moves to the upper left corner and clears the screen.
 const CLEAR_SCREEN: &str = "\x1b[H\x1b[2J";
 
-/// Makes the terminal cut long lines; later it wraps them again.
+/// Makes the terminal cut long lines, until [`WRAP`] makes it wrap them again.
 const NO_WRAP: &str = "\x1b[?7l";
 const WRAP: &str = "\x1b[?7h";
 
@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_table_that_is_higher_than_the_screen_keeps_its_top_on_it() {
+    fn a_table_taller_than_the_screen_is_cut_to_its_top() {
         let table: String = (0..30).map(|number| format!("line {number}\n")).collect();
         let screen = frame(&table, 10);
         let body = screen.strip_prefix("\x1b[H\x1b[2J\x1b[?7l").unwrap();

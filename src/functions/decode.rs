@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_broken_in_another_way_is_left_alone() {
+    fn json_that_is_invalid_for_another_reason_is_not_repaired() {
         for json in [
             r#""\u0FA"#,
             r#""\u0FA""#,
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn of_members_of_one_name_the_last_counts() {
+    fn the_last_of_several_members_with_one_name_counts() {
         assert_eq!(decode::<Value>(r#"{"a":1,"a":2}"#), Some(json!({"a": 2})));
     }
 

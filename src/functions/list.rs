@@ -45,7 +45,7 @@ pub struct Listed {
 /// Rows for a list function; an error ends the call.
 pub type Rows = mpsc::Receiver<Result<ListRow, FunctionError>>;
 
-/// Buffered rows, or parts, if all rows are given at once.
+/// Maximum buffered rows, and maximum buffered parts, of [`QueryServers::list_all`].
 const AHEAD: usize = 16;
 
 impl QueryServers {
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_is_answered_by_chunks_or_the_end_and_the_end_by_the_end() {
+    fn list_row_is_answered_by_chunks_or_end_and_list_end_only_by_end() {
         let chunks = step(r#"["chunks",["a","b"]]"#, true).unwrap();
         assert_eq!((chunks.is_end, chunks.chunks.len()), (false, 2));
         let end = step(r#"["end",[null,{"a": 1.0}]]"#, false).unwrap();

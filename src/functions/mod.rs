@@ -2,9 +2,9 @@
 //!
 //! SUMMARY   [`QueryServers`] borrows processes, sends the prompts of one call, reads the answers and returns the
 //!           processes. [`QueryServers::perform`] does so for a call given as data.
-//! PROMISES  Dropping a call returns everything. The text of an answer is passed on unchanged, once its shape is
+//! PROMISES  Dropping a call returns its processes. The text of an answer is passed on unchanged, once its shape is
 //!           checked.
-//! CALLED    On the pool's arbiter: by connections of the socket, by HTTP, by programs.
+//! CALLED    On the pool's arbiter: by connections of the socket, by HTTP, and by programs that embed the pool.
 //! SOURCE    couch_query_servers.
 //! DIFFERS   A function's error does not end the process. A reset is retried a few times with a
 //!           delay, not for ever.

@@ -17,7 +17,7 @@ use crate::messages::proc_manager::Want;
 /// Maximum number of unanswered commands of a call.
 const IN_FLIGHT_MAX: usize = 64;
 
-/// Maximum number of bytes of several unanswered commands.
+/// Size of a call's unanswered commands from which no further command is sent, in bytes.
 const IN_FLIGHT_BYTES_MAX: usize = 1 << 20;
 
 impl QueryServers {

@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slow_calls_beyond_the_bound_are_counted_and_told_with_the_next() {
+    fn slow_calls_beyond_the_maximum_are_counted_in_the_next_record() {
         let begun = Timestamp::ZERO;
         let mut slow = SlowCalls {
             since: begun,

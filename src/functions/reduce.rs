@@ -1,5 +1,4 @@
-//! Reducing: sources in the query server, built-in reducers here, results in the order of the functions, of either
-//! kind.
+//! Reducing: sources run in the query server, built-in reducers here; results keep the order of the functions.
 //!
 //! SOURCE    couch_query_servers: reduce/4, rereduce/4, finalize/2, os_reduce/3, os_rereduce/3.
 //! DIFFERS   Results are rereduced in row order for every function; the reference reverses them for the first, third
@@ -184,7 +183,7 @@ impl QueryServers {
         Ok(result?)
     }
 
-    /// All sources in one prompt.
+    /// Reduces with all sources in one prompt.
     async fn reduce_sources(
         &self,
         with: &Reducers,
@@ -208,7 +207,7 @@ impl QueryServers {
         })
     }
 
-    /// One source and its column.
+    /// Rereduces the values of one source. An overflow error among them becomes the result.
     async fn rereduce_source(
         &self,
         with: &Reducers,
@@ -289,7 +288,7 @@ impl QueryServers {
 /// Converts results to what a view's client gets (`finalize`), without a process.
 ///
 /// # Errors
-/// [`FunctionErrorKind::Answer`] for an invalid result of a function.
+/// [`FunctionErrorKind::Answer`] for an invalid result, or an unknown built-in reducer.
 pub fn finalize(call: &Finalize) -> Result<Vec<Json>, FunctionError> {
     let functions = functions(&call.funs)?.into_iter();
     let pairs = functions.zip(&call.values).enumerate();
@@ -356,7 +355,7 @@ fn overflow_of(error: &FunctionError) -> Option<Json> {
     }
 }
 
-/// Returns whether a result is that error.
+/// Returns whether a result is an object with the overflow error.
 pub(super) fn is_overflow(value: &str) -> bool {
     #[derive(Deserialize)]
     struct Overflow {

@@ -29,7 +29,7 @@ pub struct Response {
     has_code: bool,
 }
 
-/// The relevant members; the last one counts among those with the same name.
+/// All members; of several with the same name, the last counts.
 type Members = BTreeMap<String, Box<RawValue>>;
 
 impl Response {

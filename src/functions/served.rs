@@ -3,7 +3,8 @@
 //! SUMMARY   [`QueryServers::begin`] makes a [`BegunCall`] and the client whose processes serve it;
 //!           [`BegunCall::end`] ends it. [`QueryServers::serve`] does both for a [`FunctionRequest`].
 //! PROMISES  Every call of the socket and of HTTP is recorded once, at its end. A call dropped before, because its
-//!           connection closed or its client cancelled it, ends as `disconnected`.
+//!           connection closed or its client cancelled it, ends as `disconnected`; one that panics, as an internal
+//!           error.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -57,14 +58,14 @@ pub(crate) fn members(object: &impl Serialize) -> Bytes {
 pub(crate) struct BegunCall {
     call: Arc<Call>,
     client: Pid,
-    /// Records it at its end; `None` afterwards.
+    /// Records the call at its end; `None` afterwards, or if calls are not recorded.
     records: Option<Rc<CallRecords>>,
 }
 
 impl BegunCall {
     /// Ends the call.
     pub(crate) fn end(mut self, error: Option<&ErrorReply>) -> FinishedCall {
-        // Failures after its client has gone are caused by that.
+        // A call that fails after its client has ended fails because of that.
         let disconnected = || (!self.client.is_alive()).then(ErrorReply::disconnected);
         let instead = error.and_then(|_| disconnected());
         self.finish(instead.as_ref().or(error))

@@ -75,7 +75,7 @@ impl QueryServers {
     }
 }
 
-/// Parses one answer; rejections are counted by the process.
+/// Parses one answer. The process has already counted a rejection in its metrics.
 fn read_verdict(answer: &Bytes) -> Result<Verdict, FunctionError> {
     let json = text(answer);
     if json == "true" || decode::<f64>(json) == Some(1.0) {
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn what_crashes_the_reference_is_an_error_that_names_what_came() {
+    fn an_answer_that_crashes_the_reference_is_an_error_that_describes_it() {
         for (answer, named) in [
             (
                 r#"{"forbidden":"a","unauthorized":"b"}"#,

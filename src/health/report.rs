@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_is_read_as_it_was_written_and_says_how_long_it_lasts_and_how_old_it_is() {
+    fn a_report_is_read_as_written_with_its_age_and_the_duration_of_its_problems() {
         let health = health("critical", vec![problem(1, "\0\u{1f525}".to_owned())]);
         let written = report(health).text();
         let told = Report::read(&written)
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn of_more_problems_than_a_report_has_room_for_the_first_are_told_and_the_others_counted() {
+    fn a_report_has_the_first_problems_that_fit_and_counts_the_others() {
         const PROBLEMS: usize = 1000;
         let problems = (0..PROBLEMS).map(|n| problem(n, "\"".repeat(n)));
         let health = health("critical", problems.collect());
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fleet_is_as_bad_as_its_worst_daemon_and_one_that_has_told_nothing_is_not_bad() {
+    fn a_fleet_has_the_status_of_its_worst_daemon_ignoring_unknown_ones() {
         let status = |own, others: &[&str]| {
             let others = others.iter().map(|status| health(status, vec![]));
             of_fleet(health(own, vec![]), others.collect()).status

@@ -34,7 +34,7 @@ use crate::query_server::status::Holder;
 pub(super) struct Visitor {
     /// The authenticated user.
     pub(super) name: Option<String>,
-    /// How: `default` (Basic), `cookie` or `certificate`.
+    /// How the user was authenticated: `default` (Basic), `cookie` or `certificate`.
     pub(super) by: Option<&'static str>,
     /// The session, for `cookie`.
     pub(super) session: Option<Session>,
@@ -52,7 +52,7 @@ pub(super) type User = ReqData<Rc<Visitor>>;
 pub(super) type Order = ReqData<Rc<PendingOrder>>;
 
 impl Visitor {
-    /// Returns the peer.
+    /// Returns the user and the peer, as the holder of the processes that this visitor's calls use.
     pub(super) fn holder(&self) -> Holder {
         let local = self.local.as_deref().cloned().unwrap_or_default();
         Holder {
@@ -75,7 +75,7 @@ impl Visitor {
         self.address.map(|address| address.ip())
     }
 
-    /// Returns the number of the local user at the other end of the Unix socket.
+    /// Returns the user id of the local user at the other end of the Unix socket.
     pub(super) fn uid(&self) -> Option<u32> {
         self.local.as_ref()?.uid
     }
@@ -96,7 +96,7 @@ impl Visitor {
         };
         match (&self.name, &self.local) {
             (Some(name), _) => Err(Refusal::forbidden(format!(
-                "{missing}, which {name} has not"
+                "{missing}, which {name} does not have"
             ))),
             (None, Some(_)) => Err(Refusal::forbidden(missing)),
             (None, None) => Err(Refusal::unauthorized("Authentication required.")),
@@ -136,7 +136,8 @@ impl Visitor {
 /// Identifies the sender of a request by its head and connection.
 ///
 /// # Errors
-/// The request comes from a foreign web page, or its credentials are wrong.
+/// The request comes from a foreign web page, or through a proxy where only local users are served, or its
+/// credentials are wrong.
 pub(super) async fn admit(
     head: &RequestHead,
     connection: Option<&Connection>,
@@ -260,7 +261,7 @@ pub(super) fn no_session_cookie(request: &HttpRequest) -> Cookie<'static> {
     cookie(request, String::new(), 0)
 }
 
-/// A cookie set over an encrypted connection is never sent over another.
+/// A cookie set over an encrypted connection is never sent over an unencrypted one.
 fn cookie(request: &HttpRequest, value: String, seconds: i64) -> Cookie<'static> {
     Cookie::build(COOKIE, value)
         .path("/")

@@ -2,9 +2,10 @@
 //!
 //! SUMMARY   [`read`] reads a whole body; [`Incoming`] reads the pieces of a stream of lines. Read data counts in the
 //!           request's [`Account`], its share of the memory of all requests in flight.
-//! PROMISES  A body that is too long is refused as soon as its length is known, one for which memory is lacking
-//!           before it is read. At most [`UNKNOWN_BYTES_MAX`] are read from an unauthenticated sender. A client that
-//!           sends nothing, or too slowly, is disconnected. A long body does not block a thread that serves others.
+//! PROMISES  A body that is too long, or for which memory is lacking, is refused as soon as its length is known: by
+//!           its announced length before it is read, otherwise while it is read. At most [`UNKNOWN_BYTES_MAX`] are
+//!           read from an unauthenticated sender. A client that sends nothing, or too slowly, is disconnected. A long
+//!           body does not block a thread that serves others.
 
 use std::cell::RefCell;
 use std::io;

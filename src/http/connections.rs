@@ -46,7 +46,7 @@ impl Conduct {
         self.busy.store(busy, Ordering::Release);
     }
 
-    /// Returns whether it is closed for another.
+    /// Returns whether the connection was closed for another.
     pub(super) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
     }
@@ -81,7 +81,8 @@ impl Table {
         self.total = self.total - before + after;
     }
 
-    /// Closes the oldest waiting connection, of the peer with the most connections that has one.
+    /// Closes the oldest waiting connection of the peer with the most connections that has one. Returns `false` if no
+    /// peer has one among its [`SEARCH_MAX`] oldest.
     fn close_one(&mut self) -> bool {
         let mut found = None;
         for (_, peer) in self.counts.iter().rev() {
@@ -186,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_that_waits_goes_for_a_new_one() {
+    fn the_oldest_waiting_connection_is_closed_for_a_new_one() {
         let connections = Connections::new(3);
         let old: Vec<ConnectionPlace> = (0..3).map_while(|_| enter(&connections, 1)).collect();
         old[0].conduct.set_busy(true);

@@ -1,8 +1,8 @@
 //! `/_dashboard`: a live page of problems, pools, waiters, costs of functions, services and jobs.
 //!
 //! SUMMARY   The page and its files, modules without a build step, have no data and are public; [`state::state`]
-//!           returns the data of the views: the values of `status`, `_functions` and `_active_tasks`, the number of
-//!           jobs in each state, and a fleet's daemons.
+//!           returns the data of the views: the user and their rights, the values of `_health`, `status`, `_functions`
+//!           and `_active_tasks`, the number of jobs in each state, those in trouble, and a fleet's daemons.
 //! PROMISES  A user sees here only what those pages show to the same user. The page loads nothing from elsewhere,
 //!           runs only its own script, and shows texts from children and other servers as text. If the browser has a
 //!           file, the answer is 304; files are sent compressed.
@@ -41,7 +41,7 @@ impl File {
             name,
             content_type,
             text: Text::constant(text),
-            // Weak, because it is the same for both forms.
+            // Weak, because the compressed and the plain text share it.
             tag: EntityTag::new_weak(format!("{:x}-{:08x}", text.len(), crc.sum())),
         }
     }

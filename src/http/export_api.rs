@@ -51,7 +51,7 @@ struct Import {
     rows: Vec<ExportRow>,
 }
 
-/// `POST /_scheduler/_import`: answers with the result of each, in order.
+/// `POST /_scheduler/_import`: answers with the result of each row, in order.
 pub(super) async fn import(
     _: IsJson,
     request: HttpRequest,

@@ -52,7 +52,7 @@ pub(super) struct Connection {
     place: ConnectionPlace,
     /// Open requests: from the end of a head to the end of its answer.
     in_hand: Cell<usize>,
-    /// Since when the client has sent nothing of a head.
+    /// When the last open request ended; before the first one, when the connection was made.
     idle_since: Cell<Instant>,
     /// When the first byte of a head arrived; for the first head, when the connection was made.
     head_since: Cell<Option<Instant>>,
@@ -142,7 +142,7 @@ impl Exchange {
         Self(connection)
     }
 
-    /// Records that its sender is known: it is not closed for others.
+    /// Records that the request's sender is known: while it is open, its connection is not closed for others.
     pub(super) fn set_known(&self) {
         if let Some(connection) = &self.0 {
             connection.conduct().set_busy(true);
@@ -314,7 +314,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // Called after everything was read.
+        // Called once everything is written, so the client keeps up.
         self.blocked = None;
         Pin::new(&mut self.stream).poll_flush(cx)
     }
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_head_that_came_while_nobody_read_is_not_late() {
+    async fn available_input_is_read_before_a_head_counts_as_late() {
         let (mut client, mut guarded) = guarded();
         client.write_all(b"GET / HTTP/1.1\r\n").await.unwrap();
         advance(2 * HEAD_WAIT).await;

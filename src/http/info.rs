@@ -1,4 +1,4 @@
-//! What the service reports about itself: welcome, `_up`, health, `_system`, metrics.
+//! What the service reports about itself: welcome, `_up`, health, drain, audit, `_openapi`, `_system` and metrics.
 //!
 //! SOURCE    chttpd_misc: handle_welcome_req/2, handle_up_req/1; chttpd_node: get_stats/0.
 

@@ -6,8 +6,9 @@
 //!           [`access::User`], [`params::Params`], [`request::IsJson`], [`body::AtMost`]. Functions run on the pool's
 //!           arbiter, as messages to the [`PoolExecutor`](crate::actors::pool_executor); everything else is requested
 //!           from the responsible actor.
-//! PROMISES  Every answer is JSON with a content type, errors are `{"error", "reason"}` with CouchDB's codes. If a
-//!           client disconnects, its work ends.
+//! PROMISES  Every answer with a body has a content type: JSON, except for the dashboard's files, event streams and
+//!           Prometheus metrics. Errors are `{"error", "reason"}` with CouchDB's codes. If a client disconnects, its
+//!           work ends.
 //! CALLED    By [`crate::app`], which supervises [`server::HttpServer`].
 //! SOURCE    chttpd, chttpd_node, chttpd_misc, chttpd_auth.
 //! LIMITS    HTTP/1.1 only. A malformed request gets a bare 400 from the server below.

@@ -78,7 +78,7 @@ async fn call(
     Ok(answer::raw(StatusCode::OK, text.into()))
 }
 
-/// Adds the options in the rest of the request to those in a body.
+/// Adds the options in the URL and the headers to those in a body.
 fn options(in_body: CallOptions, request: &HttpRequest) -> Result<CallOptions, Refusal> {
     let params = Params::of(request)?;
     check_database(params.get("db"), in_body.db.as_deref())?;
@@ -89,14 +89,14 @@ fn options(in_body: CallOptions, request: &HttpRequest) -> Result<CallOptions, R
     })
 }
 
-/// Checks that the database in a path, by which a proxy chooses a daemon, is that of the body.
+/// Checks that the parameter `db` of a URL, by which a proxy chooses a daemon, names the database of the body.
 fn check_database(in_path: Option<&str>, in_body: Option<&str>) -> Result<(), Refusal> {
     match (in_path, in_body) {
         (Some(path), Some(body)) if path != body => Err(query_parse_error(format!(
-            "`db` is {path:?} in the path and {body:?} in the body: name the same database in both"
+            "`db` is {path:?} in the URL and {body:?} in the body: name the same database in both"
         ))),
         (Some(path), None) => Err(query_parse_error(format!(
-            "`db` is {path:?} in the path and not in the body: name the database in the body too"
+            "`db` is {path:?} in the URL and missing in the body: name the database in the body, too"
         ))),
         _ => Ok(()),
     }

@@ -54,7 +54,7 @@ pub(super) async fn replicate(
     })
 }
 
-/// Returns the request of a body, without credentials.
+/// Returns what a body requests, for the audit: both sides without credentials, and the flags that are set.
 fn asked(body: &Value) -> Value {
     let mut asked = Map::new();
     for side in ["source", "target"] {
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ok_precedes_the_recorded_body() {
+    fn ok_precedes_the_members_of_a_result() {
         assert_eq!(done("{}"), "{\"ok\":true}\n");
         assert_eq!(done(" {\"a\": 1.0}"), "{\"ok\":true,\"a\": 1.0}\n");
         assert_eq!(done("{ \"a\":{}}"), "{\"ok\":true,\"a\":{}}\n");

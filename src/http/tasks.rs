@@ -1,4 +1,4 @@
-//! `_active_tasks`: running streams.
+//! `_active_tasks`: running streams and replications.
 //!
 //! SOURCE    couch_task_status.
 //! DIFFERS   Tasks that have ended are not kept.

@@ -124,7 +124,8 @@ impl CommandLanguage {
         }
     }
 
-    /// Makes `launcher` create its cells. Abilities are probed in the cell of its own pool.
+    /// Makes `launcher` create the cells of the language's processes. Abilities are probed in the cell of the
+    /// language's own pool.
     fn launched_by(mut self, launcher: &Path, of_own_pool: CellTerms) -> Self {
         self.confinement = Confinement::Launched(launcher.to_owned());
         self.probe_terms = of_own_pool;
@@ -167,7 +168,7 @@ impl CommandLanguage {
         self
     }
 
-    /// Neither probes nor refuses anything.
+    /// Neither probes nor refuses any ability.
     #[must_use]
     pub fn without_probes(mut self) -> Self {
         self.abilities = Arc::new(|_| Abilities::undeclared());
@@ -283,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn under_stress_a_command_is_another_one_and_the_environment_says_so() {
+    fn a_command_is_expanded_for_stress_and_the_environment_says_so() {
         let language = CommandLanguage::new("server --timeout ${stress?{10}:{300}} x{stress}");
         let (normal, stressed) = (language.spec, language.stressed);
         assert_eq!(normal.program.to_str(), Some("server"));

@@ -2,7 +2,7 @@
 //!
 //! SUMMARY   [`Losses`] counts records that did not fit the queue, and records that could not be written. [`Gap`]
 //!           writes records; when it can write again, it first writes a record with the number of missing ones.
-//! CALLED    By the writing thread; read by health, metrics and the audit.
+//! CALLED    By the queue and the writing thread; read by health, metrics and the audit.
 
 use std::cell::Cell;
 use std::io;

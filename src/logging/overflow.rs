@@ -1,6 +1,7 @@
 //! The bounded queue in front of the writing thread, and the count of dropped records.
 //!
-//! SUMMARY   A full queue drops the record and counts it; before the next record that fits, a record has the count.
+//! SUMMARY   A record that does not fit the queue is dropped and counted; a record with the count precedes the next one
+//!           that fits.
 //! DIFFERS   `slog_async::Async` does the same but hides the count, which operators need.
 
 use std::sync::Arc;

@@ -3,7 +3,8 @@
 //! SUMMARY   [`PlainWriter`] writes each unprintable character of a text as JSON does, `\u202e`; in JSON they occur
 //!           only inside strings, so that a parser of the log gets the original text. [`PlainTexts`] does so in the
 //!           human-readable log, and keeps its colours.
-//! LIMITS    A writer must get whole characters: both forms of the log write texts, or parts of texts.
+//! LIMITS    Bytes that are not whole characters are written unchanged; both forms of the log write strings, or parts
+//!           of strings.
 
 use std::fmt::Write as _;
 use std::io::{self, Write};
@@ -71,7 +72,7 @@ impl Write for PlainRecord<'_> {
     }
 }
 
-/// Forwards each beginning to the inner decorator, which adds colours.
+/// Forwards the start of each part of a record to the inner decorator, which adds colours.
 macro_rules! pass_on {
     ($($what:ident)*) => {
         impl RecordDecorator for PlainRecord<'_> {

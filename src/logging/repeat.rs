@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_is_its_first_records_and_a_summary_a_period_until_it_is_over() {
+    fn a_burst_logs_its_first_records_and_then_one_summary_per_period() {
         let mut limiter = BurstLimiter::default();
         let (mut written, mut summaries) = (Vec::new(), Vec::new());
         // Four a second for three minutes, then one an hour later.

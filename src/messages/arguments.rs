@@ -2,8 +2,8 @@
 //!
 //! PROMISES  A `null` member counts as missing. An unknown one is refused, with the nearest known name.
 //! CALLED    By requests of the client socket, by function calls of any origin, and by HTTP for bodies of orders.
-//! LIMITS    At most [`ARGUMENTS_MAX`] members, all with different names. A string member is a name, with a name's
-//!           limit, or made of names.
+//! LIMITS    At most [`ARGUMENTS_MAX`] members, all with different names. A string member has at most the length of a
+//!           name ([`NAME_BYTES_MAX`]), or of several names ([`LONG_NAME_BYTES_MAX`]).
 
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
@@ -174,7 +174,7 @@ impl<'a> Arguments<'a> {
         }
     }
 
-    /// False if it is missing.
+    /// A boolean; false if it is missing.
     pub(super) fn flag(&self, name: &'static str) -> Parsed<bool> {
         let flag = self.read(name, "true or false")?;
         Ok(flag.unwrap_or_default())
@@ -238,7 +238,7 @@ impl<'a> Arguments<'a> {
         must_be: &str,
         is_one: impl Fn(&RawValue) -> bool,
     ) -> Parsed<JsonList> {
-        // Without white space there is no more.
+        // The list without white space is never longer.
         let room = self.get(name).map_or(0, |value| value.get().len());
         let mut list = JsonListBuilder::with_room(room);
         self.each(name, must_be, |element| {

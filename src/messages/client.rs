@@ -91,7 +91,7 @@ pub enum Call<'a> {
     Limits,
     /// Log in; the first call over TCP.
     Auth {
-        /// The admin.
+        /// The user.
         name: String,
         /// The password.
         password: String,
@@ -278,7 +278,7 @@ mod tests {
     use crate::query_server::language::LanguageName;
 
     #[test]
-    fn texts_of_a_request_are_not_touched() {
+    fn the_id_and_the_command_of_a_request_keep_their_text() {
         let line = br#" { "data" : [ "x", 1.0 ] , "proc":"1.2.3", "id" : 1.50 , "call":"prompt"} "#;
         let request = Request::parse(line, None).unwrap();
         assert_eq!(request.id, "1.50");
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn only_logins_and_calls_on_a_held_process_require_no_right() {
+    fn only_logins_and_calls_on_a_held_process_or_an_own_call_require_no_right() {
         let calls = CallName::VARIANTS.iter().copied();
         let free: Vec<_> = calls.filter(|call| call.who() == Who::Anybody).collect();
         let held = [
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn every_name_of_a_call_is_taken() {
+    fn a_call_of_any_name_without_arguments_is_valid_or_a_bad_request() {
         for name in CallName::VARIANTS {
             let name: &str = name.into();
             let line = format!(r#"{{"call":"{name}"}}"#);

@@ -52,8 +52,8 @@ pub struct ErrorReply {
     pub name: String,
     /// What happened and the remedy: text, or any JSON that a query server gave as its reason.
     pub reason: Box<RawValue>,
-    /// The step that failed: `queue`, `open`, `teach`, `reset`, `prompt` or `exit`; for a timeout the kind of command
-    /// ([`Command::phase`](crate::query_server::prompt::Command::phase)).
+    /// The step that failed: `queue`, `open`, `teach`, `reset`, `prompt`, `exit`, `write` or `session`; for a timeout
+    /// the kind of command ([`Command::phase`](crate::query_server::prompt::Command::phase)).
     pub phase: &'static str,
     /// Who is at fault.
     pub fault: Fault,
@@ -98,7 +98,7 @@ impl ErrorReply {
     fn new(name: &str, reason: &str, phase: &'static str, fault: Fault, retry: bool) -> Self {
         Self {
             name: name.to_owned(),
-            reason: to_raw_value(reason).expect("JSON: a text is always JSON"),
+            reason: to_raw_value(reason).expect("JSON: a string is always JSON"),
             phase,
             fault,
             retry,
@@ -120,7 +120,7 @@ impl ErrorReply {
     /// The client's mistake, found before any work is done.
     fn of_client(name: &str, reason: impl AsRef<str>) -> Self {
         let reason = reason.as_ref();
-        // It may quote the client.
+        // The reason may quote the client.
         let reason = &reason[..reason.floor_char_boundary(REASON_BYTES_MAX)];
         Self::new(name, reason, "queue", Fault::Client, false)
     }
@@ -135,7 +135,7 @@ impl ErrorReply {
         Self::of_client("bad_request", reason)
     }
 
-    /// The request names a pool that does not exist.
+    /// The request names a pool or a process that does not exist.
     pub fn not_found(reason: impl AsRef<str>) -> Self {
         Self::of_client("not_found", reason)
     }
@@ -312,7 +312,7 @@ fn milliseconds(time: Duration) -> Option<NonZero<u32>> {
     NonZero::new(u32::try_from(time.as_millis()).unwrap_or(u32::MAX))
 }
 
-/// The manager has ended: the service ends, or it is restarting.
+/// The manager has ended: the service is stopping, or the manager is being restarted.
 impl From<NoProc> for ErrorReply {
     fn from(_: NoProc) -> Self {
         GetProcError::ShuttingDown.into()
@@ -428,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_process_is_reported_with_its_last_words() {
+    fn the_end_of_a_process_is_reported_with_its_exit_and_standard_error() {
         let error = PromptError::Exited(ExitReport {
             exit: Some("exited with status 2".into()),
             status: Some(2),

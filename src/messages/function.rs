@@ -118,7 +118,7 @@ impl InDdoc {
 }
 
 impl InLanguage {
-    /// Returns the subject of a call of functions sent with it.
+    /// Returns the subject of a call that sends its functions along; `call` is its name.
     pub(crate) fn subject(&self, call: &str) -> Subject {
         Subject::new(self.db.as_ref(), None, call)
     }

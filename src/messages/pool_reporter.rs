@@ -48,7 +48,7 @@ impl KnownHolder {
     }
 }
 
-/// A pool limits memory: samples the memory of processes while one does.
+/// Starts sampling the memory of processes in pools that limit it, and goes on while there is such a pool.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(crate) struct WatchMemory {

@@ -86,13 +86,13 @@ pub struct ProcRevoked {
     pub proc: ProcId,
     /// The ended loan.
     pub token: Token,
-    /// Why, for programs: `pool_removed`, `memory_exceeded`.
+    /// Why, for programs: `pool_removed`, `memory_exceeded` or `shutting_down`.
     pub name: &'static str,
     /// The reason, for display.
     pub reason: String,
 }
 
-/// Why nothing changed. The caller's fault; not worth a retry.
+/// Why nothing changed. The caller's fault and not worth a retry, except for [`PoolError::ShuttingDown`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PoolError {
     /// There is no pool of this name.

@@ -33,7 +33,7 @@ pub struct Prompt {
     pub timeout: Option<Duration>,
     /// Whether the answer is everything that the process printed, including log and error lines, unchanged.
     pub verbatim: bool,
-    /// The loan.
+    /// The loan's record for the call that the command serves; `None` without a call.
     pub loan: Option<Arc<Loan>>,
     /// The receiver of the answers; its variant also tells whether there is one command.
     pub answer_to: AnswerTo,
@@ -77,7 +77,7 @@ impl Framed {
     fn send(&mut self, answer: Result<Bytes, PromptError>) {
         let both = match (self.reset.is_some(), self.answer.take()) {
             (true, kept) => match (answer.and_then(reset_done), kept) {
-                // Nothing follows it.
+                // Only a `reset` was sent.
                 (Ok(()), Some(kept)) if self.fence.is_none() => Ok(kept),
                 (Ok(()), kept) => {
                     (self.reset, self.answer) = (None, kept);
@@ -171,7 +171,7 @@ impl Prompt {
             AnswerTo::One(_) => 1,
             AnswerTo::Several(_) => self.commands().count(),
             AnswerTo::Framed(framed) => {
-                // The process ended, but not because of the command.
+                // The command was not run: the error counts as that of a `reset` before it.
                 framed.reset.get_or_insert_default();
                 1
             }
@@ -257,8 +257,8 @@ impl ProcessRef {
         self.ask(token, line, timeout, (false, loan))
     }
 
-    /// Sends a command at once. Its answer is all output up to and including the answer: log lines, error lines,
-    /// unchanged, each with its line feed; never [`PromptError::Function`].
+    /// Sends a command at once. Its answer is all output up to and including the answer, unchanged: log lines, error
+    /// lines and the answer, each with its line feed; never [`PromptError::Function`].
     pub fn prompt_verbatim(&self, token: Token, line: Bytes, timeout: Option<Duration>) -> Answer {
         self.ask(token, line, timeout, (true, None))
     }

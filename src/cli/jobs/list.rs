@@ -21,7 +21,7 @@ const LIMIT: usize = 1000;
 /// Jobs fetched at a time.
 pub(super) const PAGE: usize = 500;
 
-/// Maximum length of a transient job's side in the table, in characters.
+/// Maximum length of a transient job's source, and of its target, in the table, in characters.
 const SIDE_MAX: usize = 32;
 
 /// Which jobs.
@@ -160,8 +160,8 @@ async fn page(service: &Service, args: &ListArgs, json: bool) -> Result<String, 
     })
 }
 
-/// Counts jobs by state, including documents that failed permanently, cannot start yet or are not processed; `None`
-/// if there are no jobs.
+/// Counts jobs by state, including documents that failed permanently, cannot start yet or are not processed, but not
+/// completed ones; `None` if there are none.
 ///
 /// # Errors
 /// The service does not answer.
@@ -170,7 +170,7 @@ pub(crate) async fn counted(service: &Service) -> Result<Option<String>, CliErro
     Ok((counts["total_rows"] != 0).then(|| summary(&counts, None)))
 }
 
-/// Returns the job counts: `total_rows` and `states`.
+/// Returns the counts of jobs and documents that are not completed: `total_rows` and `states`.
 ///
 /// # Errors
 /// The service does not answer.
@@ -192,7 +192,7 @@ pub(super) fn any_state() -> Vec<String> {
     states.map(|state| state.name().to_owned()).collect()
 }
 
-/// Returns jobs that match a name or a pattern, and ended replications.
+/// Returns jobs and ended replications that match a name or a pattern, at most [`PAGE`].
 pub(super) async fn of_any_state(service: &Service, name: &str) -> Result<Vec<Value>, CliError> {
     let query = JobsQuery {
         select: JobSelection {
@@ -219,7 +219,7 @@ pub(super) fn refusals(job: &Value) -> impl Iterator<Item = &Value> {
 /// Prints the documents that jobs and ended replications could not replicate.
 ///
 /// # Errors
-/// There is no such job.
+/// There is no such job, or the service does not answer.
 pub(super) async fn refused(service: &Service, name: &str, json: bool) -> Result<(), CliError> {
     let jobs = of_any_state(service, name).await?;
     if jobs.is_empty() {
@@ -272,7 +272,7 @@ fn known_refused(all: u64, known: usize) -> String {
     }
 }
 
-/// Returns the number of jobs by state, and how many are shown.
+/// Returns the number of jobs by state, how many are shown, and whether the data is old or incomplete.
 fn summary(answer: &Value, shown: Option<usize>) -> String {
     let total = usize::try_from(answer["total_rows"].as_u64().unwrap_or(0)).unwrap_or(usize::MAX);
     let states = [
@@ -381,7 +381,7 @@ fn row(job: &Value, ids: Ids, has_daemon: bool, now: WallTime) -> Vec<Cell> {
     cells
 }
 
-/// Returns a side of a transient job, shortened.
+/// Returns the source or the target of a transient job, without its scheme and cut to [`SIDE_MAX`].
 fn side(url: &Value) -> String {
     let url = shown(url);
     let short = url
@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_has_a_line_a_job_with_ages_and_ids_only_where_there_is_no_document() {
+    fn a_table_has_one_line_per_job_with_ages_and_an_id_only_if_the_job_has_no_document() {
         let jobs = [
             json!({"id": "a+continuous", "state": "crashing", "document": "d",
              "source": "http://s/a/", "target": "http://t/b/", "info": {"docs_written": 11,

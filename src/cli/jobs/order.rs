@@ -1,8 +1,9 @@
 //! `settee jobs restart` and the like: sends an order to all jobs of a selection.
 //!
 //! SUMMARY   Gets the jobs from the service, shows their number and reasons, asks the user, and then sends the order.
-//! PROMISES  More than one job is affected only with `--yes` or a yes on a terminal, and no more than were shown.
-//!           Jobs end, and documents are deleted, only if the user types their number, or the name of a single one.
+//! PROMISES  More than one job is affected only with `--yes`, or with a yes on a terminal, and then no more than were
+//!           counted there. To cancel several jobs or delete documents on a terminal without `--yes`, the user types
+//!           their number, or the name of a single one.
 
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
@@ -55,7 +56,7 @@ pub(super) async fn order(
     send(service, name, None, &args.names, &args.options, json).await
 }
 
-/// Sends an order to jobs; only an order for a priority has one.
+/// Sends an order to jobs; `priority` is set only in an order to change it.
 pub(super) async fn send(
     service: &Service,
     name: BulkOrderName,
@@ -110,7 +111,7 @@ pub(super) async fn send(
     tell(name, &answer, json)
 }
 
-/// The error of an order without a job.
+/// The error of an order that neither names nor selects jobs.
 pub(super) fn nothing_named() -> CliError {
     let message = "no job is named";
     let hint = "name documents or ids, select with --states, --match, --source, --target or --reason, or say --all";
@@ -143,10 +144,10 @@ fn unknown(answer: &BulkAnswer) -> String {
     format!("{jobs} are not known yet: the service is still loading its documents")
 }
 
-/// Asks the user to confirm the jobs.
+/// Asks the user to confirm the jobs; without a terminal, a single one needs no confirmation.
 ///
 /// # Errors
-/// There is no terminal to ask on.
+/// There is no terminal to ask on for several jobs, or the terminal fails.
 fn confirm(name: BulkOrderName, answer: &BulkAnswer) -> Result<bool, CliError> {
     let jobs = count(answer.total, "job", "jobs");
     let verb = verb(name);
@@ -232,7 +233,7 @@ const fn done(name: BulkOrderName) -> &'static str {
 /// Prints the result.
 ///
 /// # Errors
-/// Some jobs did not execute it, or names match no job.
+/// Some jobs did not execute the order, names match no job, or the service is still loading its documents.
 fn tell(name: BulkOrderName, answer: &BulkAnswer, json: bool) -> Result<(), CliError> {
     let lines = answer.results.iter().filter(|result| json || !result.ok);
     let mut text: String = lines.map(|result| line(result, json)).collect();

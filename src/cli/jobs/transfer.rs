@@ -43,7 +43,7 @@ const INPUT_BYTES_MAX: u64 = 512 << 20;
 /// Maximum bytes of the last line.
 const END_BYTES_MAX: usize = 4096;
 
-/// The beginning of an export; the previous version wrote one document a line.
+/// The beginning of an export. Files of the previous version have no head, only one document a line.
 const HEAD: &[u8] = b"{\"settee_export\":";
 
 #[derive(Debug, clap::Args)]
@@ -102,7 +102,7 @@ pub(super) async fn export(
 /// The destination of an export.
 struct Sink<'a> {
     to: Target<'a>,
-    /// The last bytes.
+    /// The last bytes written, at most [`END_BYTES_MAX`]: they hold the last line.
     tail: Vec<u8>,
 }
 
@@ -127,7 +127,7 @@ impl<'a> Sink<'a> {
         Ok(Self { to, tail })
     }
 
-    /// Stops if the reader has closed.
+    /// Writes bytes. Returns `Break` if the reader of standard output has closed.
     fn write(&mut self, bytes: &[u8]) -> Result<ControlFlow<()>, CliError> {
         self.tail.extend(bytes);
         let too_much = self.tail.len().saturating_sub(END_BYTES_MAX);
@@ -142,7 +142,10 @@ impl<'a> Sink<'a> {
         }
     }
 
-    /// Renames the file if the last line was written.
+    /// Renames the file and prints its number of documents.
+    ///
+    /// # Errors
+    /// The export has no last line, or a write fails.
     fn finish(self) -> Result<(), CliError> {
         let tail = String::from_utf8_lossy(&self.tail);
         let last = tail.lines().last().unwrap_or_default();
@@ -243,7 +246,7 @@ fn document(line: &str) -> Result<Option<ExportRow>, String> {
         return Ok(None);
     }
     let mut doc = DocMembers::parse(line).map_err(|error| format!("not a JSON object: {error}"))?;
-    let id = doc.text("_id").ok_or("it has no _id")?;
+    let id = doc.text("_id").ok_or("the document has no _id")?;
     let job = doc.remove("_job");
     doc.retain(|name, _| !matches!(name, "_id" | "_rev"));
     Ok(Some(ExportRow {
@@ -256,7 +259,7 @@ fn document(line: &str) -> Result<Option<ExportRow>, String> {
     }))
 }
 
-/// The content of a file.
+/// Numbers of an export's rows by kind; `documents` includes deleted ones.
 #[derive(Default)]
 struct Counts {
     documents: usize,
@@ -294,7 +297,7 @@ pub(super) async fn import(
     let head = match head {
         Some(head) if head.secrets => head,
         _ => {
-            let what = "it is not a full export: credentials, or revisions, are missing";
+            let what = "not a full export: credentials or revisions are missing";
             let hint = "export with --secrets, or import it without --replace";
             return Err(CliError::at(Exit::Data, input.path.display(), what, hint));
         }

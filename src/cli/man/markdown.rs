@@ -58,7 +58,7 @@ fn goes_on(line: &str) -> bool {
     !line.is_empty() && !line.starts_with(['#', '|', '`']) && item(line).is_none()
 }
 
-/// Adds a row: its first and middle cells as the tag, the last as the text.
+/// Adds a row: its first cell as the tag, with the second if there are three, and the last as the text.
 fn add_row(page: &mut Roff, row: &str) {
     let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
     let (Some(first), Some(last)) = (cells.first(), cells.last()) else {

@@ -1,7 +1,7 @@
 //! Rows as CSV.
 //!
-//! SUMMARY   [`Csv`] quotes as in RFC 4180; lines end in a line feed. Texts are written verbatim, null as an empty
-//!           field, everything else as JSON.
+//! SUMMARY   [`Csv`] quotes as in RFC 4180; lines end in a line feed. Strings are written without JSON's quotes and
+//!           escapes, null as an empty field, everything else, and a string with half a surrogate pair, as JSON.
 
 use std::borrow::Cow;
 
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_are_quoted_where_they_must_be_and_other_values_are_json() {
+    fn strings_are_quoted_only_if_necessary_and_other_values_are_json() {
         for (row, expected) in [
             (r#"{"id":"a","key":"b c","value":1.0}"#, "a,b c,1.0\n"),
             (

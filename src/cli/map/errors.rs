@@ -37,7 +37,7 @@ impl Kind {
 /// The errors of a run.
 pub(super) struct Errors {
     kinds: RefCell<Vec<Kind>>,
-    /// Documents over which the function threw.
+    /// Documents for which the function threw.
     failed: Cell<u64>,
     /// Errors not shown.
     hidden: Cell<u64>,
@@ -100,11 +100,11 @@ impl Errors {
         }
         if failed < documents {
             tell(&format!(
-                "{file}: the function threw over {failed} of {documents} documents, which have no rows"
+                "{file}: the function threw for {failed} of {documents} documents, which have no rows"
             ));
             return Ok(());
         }
-        let what = format!("the function threw over every document ({documents})");
+        let what = format!("the function threw for every document ({documents})");
         Err(CliError::at(
             Exit::Data,
             file,

@@ -17,10 +17,10 @@ use crate::cli::exit::{CliError, Exit};
 use crate::cli::output::Output;
 use crate::functions::view::{MapSink, Mapped};
 
-/// Bytes of a piece.
+/// Size of the collected text from which it is passed to the thread, in bytes.
 const PIECE_BYTES: usize = 64 * 1024;
 
-/// Initial capacity of a piece: the row that completes it rarely needs more.
+/// Initial capacity of a piece, in bytes: the row that completes it rarely needs more.
 const PIECE_CAPACITY: usize = PIECE_BYTES + 4096;
 
 /// Maximum pieces waiting to be written.

@@ -16,7 +16,7 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    /// Starts drawing, if visible. `prints`: rows are printed; they must not go to the same terminal.
+    /// Starts drawing if standard error is a terminal, unless rows are printed (`prints`) to a terminal, too.
     pub(super) fn start(counts: Rc<Counts>, prints: bool) -> Self {
         let draw = async move {
             let start = Instant::now();

@@ -45,7 +45,7 @@ pub(super) fn function(path: &Path) -> Result<String, CliError> {
 pub(super) fn map(path: &Path, language: &str) -> Result<Box<RawValue>, CliError> {
     let source = function(path)?;
     if !language.eq_ignore_ascii_case(MANGO) {
-        return Ok(to_raw_value(&source).expect("map: a text is always JSON"));
+        return Ok(to_raw_value(&source).expect("map: a string is always JSON"));
     }
     let hint = "correct the index definition";
     Index::parse(&source).map_err(|error| wrong(path, error, hint))?;
@@ -210,7 +210,8 @@ const BEGIN_BYTES_MAX: usize = 4096;
 #[error("{0}, not one JSON document a line")]
 struct Foreign(&'static str, &'static str);
 
-/// An input whose first bytes are checked: anything but lines of JSON is refused. Skips a UTF-8 byte order mark.
+/// An input whose first bytes are checked: a known format other than lines of JSON is refused. Skips a UTF-8 byte
+/// order mark.
 struct Lines {
     input: Box<dyn Read + Send>,
     is_known: bool,

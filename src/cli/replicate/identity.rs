@@ -2,7 +2,7 @@
 //!
 //! SUMMARY   The id is kept in a file next to the store ([`uuid_file`]), so that the command needs no service:
 //!           replications that the command or the service runs continue from the same checkpoints.
-//! PROMISES  A user always has the same id; a file that cannot be written is reported.
+//! PROMISES  A user keeps the same id, unless the file cannot be written, which is reported.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -42,7 +42,7 @@ pub(super) async fn of(config: &Config, log: &Logger) -> Identity {
     on_this_host(uuid)
 }
 
-/// Next to the store; in the default place if the store is in memory.
+/// Returns the store next to which the file is: the configured one, or the default one if the store is in memory.
 fn place(config: &Config) -> StorePlace {
     let file = config.store.file().map(Path::to_owned);
     StorePlace::of(Some(
@@ -50,7 +50,7 @@ fn place(config: &Config) -> StorePlace {
     ))
 }
 
-/// The store's id; a new one if there is no store, or a service has it open.
+/// The store's id; a new one if there is no store, a service has it open, or it does not answer within [`STORE_MAX`].
 async fn new(place: StorePlace, log: &Logger) -> String {
     if place.exists()
         && let Ok(store) = Store::start(place, Arc::new(()), Arc::new(()), log)

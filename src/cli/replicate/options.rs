@@ -60,7 +60,7 @@ pub(super) struct Options {
     #[arg(long)]
     #[serde(skip)]
     no_bulk_get: bool,
-    /// A proxy for both: http, https or socks5.
+    /// A proxy for source and target: http, https or socks5.
     #[arg(long, value_name = "URL", conflicts_with_all = ["source_proxy", "target_proxy"])]
     proxy: Option<String>,
     /// A proxy for the source.
@@ -105,7 +105,7 @@ impl Options {
     /// Returns the body of an equivalent document.
     ///
     /// # Errors
-    /// An option that requires JSON has something else, with exit code 64.
+    /// An option that requires JSON has something else, a parameter has no `=`, or a header no colon: exit code 64.
     pub(super) fn body(&self) -> Result<Value, CliError> {
         let surroundings = Surroundings::of_process();
         let password = |side: &str| {
@@ -309,14 +309,14 @@ mod tests {
     }
 
     #[test]
-    fn json_options_are_validated() {
+    fn malformed_json_and_a_header_without_a_colon_are_usage_errors() {
         for wrong in [["--selector", "{"], ["--source-header", "x"]] {
             assert_eq!(body(&wrong).expect_err("it is wrong").code, Exit::Usage);
         }
     }
 
     #[test]
-    fn the_name_is_that_of_the_url() {
+    fn the_user_name_for_a_password_is_that_of_the_url() {
         assert_eq!(user_of("http://ann:x@host/db"), Some("ann"));
         assert_eq!(user_of("http://ann@host/db"), Some("ann"));
         assert_eq!(user_of("http://host/db@x"), None);

@@ -10,7 +10,7 @@ use replication::endpoint::Cause;
 pub(super) const GIVE_PASSWORD: &str = "give the name and password of a user who may do this, in the URL or by $SETTEE_SOURCE_PASSWORD and $SETTEE_TARGET_PASSWORD";
 pub(super) const CORRECT_FILTER: &str = "check that the source has the filter, its design document and its view, and that its parameters are given";
 
-/// Returns the correction if a request fails permanently.
+/// Returns the exit code and the remedy if the URL, or a setting of `[replicator]`, must be corrected.
 pub(super) fn settings_to_correct(cause: &Cause) -> Option<(Exit, &'static str)> {
     match cause {
         Cause::RedirectedElsewhere { .. } => Some((
@@ -33,7 +33,7 @@ pub(super) fn explain(crash: &Crash) -> CliError {
             Exit::Data,
             "correct the URL; --create-target makes a target that is not there",
         ),
-        // The source says that it can never make this feed.
+        // The source rejects the request of the feed: its filter or a parameter is wrong.
         Crash::ChangesReqFailed(answered) if matches!(answered.code, Some(400..500)) => {
             (Exit::Data, CORRECT_FILTER)
         }

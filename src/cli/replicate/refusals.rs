@@ -32,7 +32,7 @@ impl Refusals {
     /// # Errors
     /// Writing failed.
     pub(super) fn note(&mut self, doc: &RefusedDoc) -> Result<(), CliError> {
-        let line = serde_json::to_string(doc).expect("texts are JSON") + "\n";
+        let line = serde_json::to_string(doc).expect("strings are JSON") + "\n";
         self.write(|file| file.write_all(line.as_bytes()))
     }
 
@@ -54,7 +54,7 @@ impl Refusals {
         write(file).map_err(|error| CliError::io(shown, &error))
     }
 
-    /// Returns where they are, or how to get them.
+    /// Returns which file has the refused documents, or how to get one.
     pub(super) fn advice(&self) -> String {
         match &self.file {
             Some((_, shown)) => format!("what was refused, and why, is in {shown}\n"),

@@ -36,15 +36,16 @@ pub(in crate::cli) struct Comparing {
     pub(in crate::cli) resume: Option<PathBuf>,
     /// Whether to print JSON.
     pub(in crate::cli) json: bool,
-    /// The document, if it is one of several replications: its line has only the summary.
+    /// The replication's document, if it is one of several: then only its summary is printed.
     pub(in crate::cli) one_of: Option<String>,
 }
 
 impl Run<'_> {
-    /// Compares and reports. Returns whether it completed; for one of several, whether the target lacks nothing.
+    /// Compares and reports. Returns whether the comparison completed: `false` if the reader of standard output has
+    /// closed, or if the target of one of several replications lacks something.
     ///
     /// # Errors
-    /// The target lacks something (exit code 65), or a database does not answer.
+    /// The target of a single replication lacks something (exit code 65), or the comparison fails.
     pub(super) async fn compare(
         self,
         how: &Comparing,
@@ -131,7 +132,7 @@ struct Report<'a> {
     start: Instant,
     /// Revisions compared before `start`.
     began_with: u64,
-    /// The number of the source's changes, if reported.
+    /// The number of the source's changes to compare, if it reports them and the progress is shown.
     expected: Option<u64>,
 }
 
@@ -198,6 +199,9 @@ impl<'a> Report<'a> {
     }
 
     /// Prints the summary, and returns whether the target lacks nothing.
+    ///
+    /// # Errors
+    /// The target of a single replication lacks something.
     fn end(mut self) -> Result<bool, CliError> {
         let total: u64 = self.differences.values().sum();
         let text = if self.json {

@@ -17,7 +17,7 @@ use mango::Selector;
 /// Maximum documents of a batch: waking another thread costs as much as one document.
 const BATCH_DOCUMENTS_MAX: usize = 256;
 
-/// Maximum bytes of a batch of more than one document.
+/// Size of a batch's prompts from which no further document is added, in bytes.
 const BATCH_BYTES_MAX: usize = 128 * 1024;
 
 /// Prefix and suffix of a document's prompt.
@@ -26,12 +26,12 @@ const PROMPT: (&[u8], &[u8]) = (b"[\"map_doc\",", b"]");
 /// How a document without an `_id` is handled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum MissingId {
-    /// It is not a document.
+    /// The document is refused with an error.
     #[default]
     Refused,
-    /// It gets its line number as id.
+    /// The document gets its line number as id.
     Numbered,
-    /// It is unchanged, with an empty id.
+    /// The document is unchanged, with an empty id.
     Left,
 }
 
@@ -52,8 +52,8 @@ impl Document {
         std::str::from_utf8(&self.id).expect("VW-8: a document was checked to be UTF-8")
     }
 
-    /// Returns the document unchanged, without surrounding white space. With [`Members::Named`], returns only the
-    /// members to send.
+    /// Returns the document as it is sent: without surrounding white space, with a space for each line feed, and with
+    /// [`Members::Named`] only the members to send.
     pub fn text(&self) -> &str {
         let end = self.prompt.len() - PROMPT.1.len();
         std::str::from_utf8(&self.prompt[PROMPT.0.len()..end])
@@ -253,7 +253,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_members_of_an_array_become_prompts_of_one_line() {
+    fn the_elements_of_an_array_become_prompts_of_one_line() {
         let texts = ["{\"_id\":\n\"a\"}", " {\"n\":\"\\n\",\r\n\"_id\":\"b\"}\n"];
         let documents = Documents::of(texts).next_batch().unwrap();
         assert_eq!(documents[0].prompt, "[\"map_doc\",{\"_id\": \"a\"}]");
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_that_is_no_document_is_named_by_its_place() {
+    fn an_element_that_is_not_a_document_is_named_by_its_position() {
         for text in ["", "7", "{}", "{\"_id\":1}", "{\"_id\":\"a\"} {}"] {
             let texts = ["{\"_id\":\"ok\"}", text];
             let error = Documents::of(texts).next_batch().unwrap_err();

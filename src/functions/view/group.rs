@@ -26,10 +26,10 @@ use crate::functions::reduce::{OVERFLOW, is_overflow};
 use crate::query_server::prompt;
 use json::collation::{Collation, KeyCache};
 
-/// Bytes of keys and values reduced at a time.
+/// Size from which a piece, or a part of the results to rereduce, is complete, in bytes.
 const PIECE_BYTES: usize = 64 * 1024;
 
-/// Maximum unanswered prompts.
+/// Maximum number of groups reduced at once, and of unanswered prompts of each group.
 const IN_FLIGHT_MAX: usize = 16;
 
 /// Beyond this number of pieces, further processes are borrowed.
@@ -216,7 +216,7 @@ struct Function<'a> {
     source: &'a str,
     /// Never empty; may grow during use.
     processes: RefCell<Vec<Rc<Process>>>,
-    /// The next process.
+    /// Index of the process for the next prompt; wraps around.
     turn: Cell<usize>,
 }
 
@@ -290,8 +290,8 @@ fn raw(text: &str) -> &RawValue {
     serde_json::from_str(text).expect("VW-3: a row is made of JSON texts")
 }
 
-/// Splits elements with these sizes in bytes into parts of at least [`PIECE_BYTES`] and `least` elements. Returns the
-/// number of elements in each part.
+/// Splits elements with these sizes in bytes into parts of at least [`PIECE_BYTES`] and `least` elements; the last
+/// may be smaller. Returns the number of elements in each part.
 fn part_lengths(sizes: impl Iterator<Item = usize>, least: usize) -> Vec<usize> {
     let mut lengths: Vec<usize> = Vec::new();
     let mut bytes = 0;

@@ -20,6 +20,6 @@ pub enum Module {
 impl Module {
     /// Writes modules in the form of `add_lib`.
     pub fn library(modules: &Library) -> Box<RawValue> {
-        to_raw_value(modules).expect("VW-7: texts by name can be written")
+        to_raw_value(modules).expect("VW-7: strings by name can be written")
     }
 }

@@ -38,7 +38,7 @@ const IN_FLIGHT: RangeInclusive<usize> = 8..=256;
 /// With a slow function, documents queued behind others must not exceed their deadline.
 const ANSWER_TIME_GOAL: Duration = Duration::from_millis(50);
 
-/// Maximum number of bytes of unanswered documents of one process, unless it has only one document.
+/// Size of one process's unanswered documents from which no further one is sent, in bytes of their prompts.
 const IN_FLIGHT_BYTES_MAX: usize = 1 << 20;
 
 /// Accepts emitted rows, and reports when it can accept more.
@@ -133,8 +133,8 @@ impl<S> Shared<'_, S> {
         Ok(process)
     }
 
-    /// Like [`Self::open`], but returns `None` if the work is done before there is a process, or if none is
-    /// available.
+    /// Like [`Self::open`], but returns `None` if the work is done before there is a process, or if none is available
+    /// for now.
     async fn open_another(&self) -> Result<Option<Process>, ViewError> {
         let opened = tokio::select! {
             opened = self.open() => opened,
@@ -206,7 +206,7 @@ struct Worker<'a, S> {
     again: VecDeque<Numbered>,
     /// Documents in flight, oldest first.
     sent: VecDeque<Sent>,
-    /// Their bytes.
+    /// Bytes of their prompts.
     sent_bytes: usize,
     /// Whether the document in flight is a retry.
     is_second_try: bool,
@@ -264,7 +264,10 @@ impl<'a, S: MapSink> Worker<'a, S> {
         }
     }
 
-    /// Queues unanswered documents for a retry, unless they already were one.
+    /// Queues unanswered documents for a retry.
+    ///
+    /// # Errors
+    /// The document in flight already was a retry.
     fn put_back(&mut self, error: ProcessError) -> Result<(), ViewError> {
         if self.is_second_try
             && let Some(sent) = self.sent.front()

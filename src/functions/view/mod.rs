@@ -1,7 +1,7 @@
 //! Running a view over documents: map in many processes at once, order, reduce.
 //!
-//! SUMMARY   [`map`] streams documents through processes and returns the emitted rows; [`Rows`] sorts rows into a
-//!           view's order; [`reduce`] reduces sorted rows, [`Totals`] unsorted ones.
+//! SUMMARY   [`map`] streams documents through processes and passes the emitted rows to a [`MapSink`]; [`Rows`] sorts
+//!           rows into a view's order; [`reduce`] reduces sorted rows, [`Totals`] unsorted ones.
 //! CALLED    By `settee map`, by the client layer, and by programs that build views. On one thread: inside an actix
 //!           system for a pool of your own, inside any tokio runtime for a service's. Dropping the future returns the
 //!           processes.
@@ -114,7 +114,7 @@ pub enum ViewError {
         reason: String,
     },
     /// The rows are no longer wanted.
-    #[error("the rows are not wanted any more")]
+    #[error("the rows are no longer wanted")]
     Unwanted,
 }
 

@@ -70,7 +70,7 @@ pub enum ProcessErrorKind {
     Timeout,
     /// The process ended, or broke the protocol.
     Died,
-    /// It printed too much, and was ended: its earlier answers may belong to other prompts.
+    /// The process printed too much, and was ended: its earlier answers may belong to other prompts.
     Shifted,
     /// The service has ended, or was never running.
     Unavailable,
@@ -119,7 +119,7 @@ impl Processes {
         }
     }
 
-    /// Returns the call that they serve.
+    /// Returns the call that the processes serve, if any.
     pub(crate) fn call(&self) -> Option<&Arc<Call>> {
         match self {
             Self::Pool(caller, ..) => caller.call(),
@@ -207,7 +207,7 @@ impl Process {
         Err(ProcessError::new(ProcessErrorKind::Died, reason))
     }
 
-    /// Resets it at the end of its work, which verifies that it printed no extra lines.
+    /// Resets the process at the end of its work, which verifies that it printed no extra lines.
     ///
     /// # Errors
     /// See [`ProcessError`]; an extra answer is [`ProcessErrorKind::Shifted`].

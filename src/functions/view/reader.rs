@@ -104,7 +104,8 @@ impl DocumentCutter {
         self
     }
 
-    /// Skips lines that are not documents. After an overlong line, line boundaries are unknown.
+    /// Skips lines that are not documents, as many as `bad_lines` allows. An overlong line is still an error: where it
+    /// ends is unknown.
     #[must_use]
     pub fn skipping(mut self, bad_lines: Option<Arc<BadLines>>) -> Self {
         self.bad_lines = bad_lines;
@@ -424,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_over_the_bound_is_refused_finished_or_not() {
+    fn an_overlong_line_is_refused_with_or_without_its_line_feed() {
         let fits = b"{\"_id\":\"abcdefghi\"}";
         assert_eq!(read(fits, fits.len()).1, None);
         for end in ["\n", ""] {
@@ -440,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_ids_the_last_counts() {
+    fn the_last_of_several_ids_counts() {
         let (documents, _) = read(b"{\"_id\":\"a\",\"_id\":\"b\"}", 100);
         assert_eq!(documents[0].1, "\"b\"");
     }
@@ -473,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn a_document_that_cannot_be_decided_is_named_after_those_before_it() {
+    fn a_match_that_cannot_be_decided_is_an_error_after_the_documents_before_it() {
         let selector = Selector::parse(r#"{"a":{"$regex":"^(a|a?)+\\1$"}}"#).unwrap();
         let bad = format!("{}!", "a".repeat(2000));
         let text = format!("{{\"_id\":\"x\",\"a\":\"aa\"}}\n{{\"_id\":\"y\",\"a\":\"{bad}\"}}\n");

@@ -14,7 +14,7 @@ use crate::query_server::reduce::ReduceRow;
 use json::collation::{Collation, KeyCache};
 use json::string::unescape_bytes;
 
-/// Bytes of text in one piece. Appending never copies pieces.
+/// Capacity of a piece, in bytes; a larger row has a piece of its own. Appending never copies pieces.
 const PIECE_BYTES: usize = 1 << 20;
 
 /// The text around a row's parts.
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn documents_that_came_out_of_turn_are_put_back() {
+    fn rows_with_equal_keys_and_ids_are_in_input_order() {
         let rows = [
             (9, "\"x\"", "1", "9"),
             (3, "\"x\"", "1", "3"),

@@ -15,14 +15,14 @@ use super::documents::{Document, InputError};
 use super::order::{Order, Window};
 use super::reader::Batches;
 
-/// Documents and their numbers, from 0.
+/// A document's number, from 0, and the document.
 pub(super) type Numbered = (u64, Document);
 
 pub(super) struct Supply {
     input: Mutex<Batches>,
     /// Documents not taken by a worker, oldest first.
     waiting: RefCell<VecDeque<Document>>,
-    /// The number of the first.
+    /// The number of the first waiting document.
     next: Cell<u64>,
     /// Set if answers must keep the order of the input.
     window: Option<RefCell<Window>>,
@@ -102,7 +102,7 @@ impl Supply {
     }
 
     /// Passes on a document and its answer, and those that waited for it, or holds them back until their turn. Takes
-    /// the answer only if it is held back.
+    /// the answer if answers must keep the order of the input.
     pub(super) fn hand_on(
         &self,
         (number, document): Numbered,

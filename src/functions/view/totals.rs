@@ -66,7 +66,7 @@ struct Group {
     /// The position of that row in a view.
     first: Option<Box<[u8]>>,
     total: Result<Box<dyn Fold>, InvalidValue>,
-    /// The size of all rows, if it may matter.
+    /// The size of all rows in bytes, if the length of the result is limited.
     rows_size: u64,
 }
 
@@ -329,7 +329,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn rows_that_are_reduced_as_they_come_have_the_results_of_rows_that_are_collected(
+        fn reducing_rows_as_they_arrive_gives_the_results_of_reducing_them_all_at_once(
             reducer in reducer(), grouping in grouping(), rows in rows()
         ) {
             let collected = collected(&reducer, grouping, &rows);
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_that_cannot_be_reduced_is_told_in_its_place() {
+    fn a_group_that_cannot_be_reduced_is_an_error_between_the_other_results() {
         let reducer = BuiltinReducer {
             builtin: Builtin::named("_stats").unwrap(),
             limit: SumLimit::NONE,

@@ -4,7 +4,7 @@ import { ask, query, remembering } from "./api.js";
 import { h } from "./dom.js";
 import { number, span } from "./words.js";
 
-// Minimum width of a chart, in samples, until it has an hour of them.
+// Minimum width of a chart, in samples.
 const SAMPLES_MIN = 20;
 const HEIGHT = 40;
 

@@ -78,7 +78,7 @@ export const to = (...names) => `#/${names.map(encodeURIComponent).join("/")}`;
 // Maximum columns of a table that fits a phone.
 const SLIM_MAX = 4;
 
-// A table. `columns` are [heading, class]; `rows` are {key, cells, mood}, cells in the order of the columns.
+// A table. `columns` are [heading, class, sorted]; `rows` are {key, cells}, cells in the order of the columns.
 // On narrow screens a row is a card: the cell of the class "first" leads, each other cell has its heading.
 export function table(id, columns, rows, nothing) {
   const cell = (value, [heading, kind]) => {

@@ -53,7 +53,7 @@ const jobPath = (id) => `/_scheduler/jobs/${encodeURIComponent(id)}`;
 // ---- orders -----------------------------------------------------------------------------------
 
 const mayOrder = ({ may }) => may.includes("operate");
-// Operators may not: they do not see documents.
+// Operators may not end jobs: they do not see documents.
 const mayEnd = ({ may }) => may.includes("administer");
 
 // What an order does to one job, and to several.

@@ -38,7 +38,8 @@ function decoded(name) {
   }
 }
 
-// Returns the view of `#/LIST/NAME..?PARAMETERS`: the overview if it cannot be parsed.
+// Returns the view of `#/LIST/NAME..?PARAMETERS`: a row's if the names identify one, else the list; the overview if
+// there is no such list.
 function routed() {
   const [path, parameters] = location.hash.replace(/^#\/?/, "").split(/\?(.*)/s);
   const [listed, ...names] = path.split("/").map(decoded);
@@ -65,7 +66,7 @@ function enter({ view, listed, names }, found) {
   const isFirst = shownPath === null;
   if (path === shownPath) return;
   shownPath = path;
-  // A question refers to the previous view.
+  // An open dialog refers to the previous view.
   document.querySelector("dialog")?.close();
   const title = plain(view.title(names, found));
   named = title === "" ? SENTENCE : `${title} · Settee`;

@@ -12,10 +12,10 @@ const NAMES_MAX = 3;
 // Maximum problems expanded on a phone.
 const OPEN_MAX = 3;
 
-// Other daemons report three times a minute; older reports are stale.
+// The age from which another daemon's report is stale: each reports three times a minute.
 const OLD_S = 60;
 
-// Links to the subjects of problems, by kind.
+// Links to the subjects of problems, by the first word of their kind.
 const PLACES = {
   pool: ({ subject }) => [to("pools", subject), "Show the pool"],
   cell: ({ subject }) => [to("pools", subject), "Show the pool"],
@@ -29,8 +29,8 @@ const OF_ALL = /^(replications_failing|daemon_gone)$/;
 
 export const words = ({ kind }) => kind.replaceAll("_", " ");
 
-// Problems of several subjects with the same cause share a line: the worst first, this daemon's before those of
-// others, where the same may have other numbers.
+// Problems of several subjects with the same cause share a line; so do those of one subject on several daemons, even
+// if the causes have different numbers. The worst come first, of equal ones this daemon's.
 export function lines({ daemons }) {
   const found = new Map();
   const all = daemons.flatMap(({ daemon, problems }, index) => problems.map((problem) => ({ ...problem, daemon, isOwn: index === 0 })));
@@ -63,7 +63,7 @@ function names(subjects) {
   return subjects.length > NAMES_MAX ? `${shown} and ${number(subjects.length - NAMES_MAX)} more` : shown;
 }
 
-// A reason precedes it.
+// The subject, here a reason, is shown before the cause, and not repeated in it.
 const causeOf = ({ cause, subject }) => cause.replace(` with '${subject}'`, "");
 
 // Losses are shown until acknowledged.

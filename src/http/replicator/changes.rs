@@ -29,7 +29,7 @@ use rows::row;
 pub(super) use rows::seq;
 use store::{Changes, Store, StoreError};
 
-/// How long a feed waits for news by default.
+/// How long a feed without heartbeats waits for news, and the interval of heartbeats, by default.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The longest times that a request may set.
@@ -276,7 +276,7 @@ impl Feed {
     }
 }
 
-/// The latest updates first, once.
+/// Answers with the latest updates first, and does not wait for more.
 async fn descending(call: &Call, params: &Params) -> Answer {
     let store = call.database().store();
     let mark = store.changes(0, 0).await?.mark;

@@ -71,7 +71,7 @@ impl Call {
         self.shared.replications.database()
     }
 
-    /// Returns the request's order, if it is one.
+    /// Returns the order of a request that changes something.
     fn order(&self) -> Option<Rc<PendingOrder>> {
         self.request.extensions().get().cloned()
     }
@@ -89,7 +89,7 @@ impl Call {
     async fn document(&self) -> Result<String, Refusal> {
         let id = segments(self.request.path())?.split_off(1).join("/");
         check_id(self, &id)?;
-        // It cannot exist; a writer gets the reason.
+        // No document can have such an id; a writer gets the reason.
         let cannot_be = matches!(kind_of(&id), Err(DocumentError::IllegalId(_)));
         if cannot_be && self.request.method() != Method::PUT {
             return Err(missing());
@@ -227,7 +227,7 @@ pub(super) async fn security() -> Answer {
     Ok(answer::ok(&own_security()))
 }
 
-/// `PUT /_replicator/_security`: refused, because it would have no effect.
+/// `PUT /_replicator/_security`: a change is refused, because it would have no effect.
 pub(super) async fn set_security(_: IsJson, call: Call, payload: Payload) -> Answer {
     let wanted: Value = json_body(&call, payload).await?;
     if wanted == own_security() {

@@ -1,7 +1,7 @@
 //! Owners of documents and jobs: what users with the role `replicator` may do.
 //!
 //! SUMMARY   A user who is not an administrator reads, writes and controls only their own documents and jobs.
-//! PROMISES  No other such user reads a document, or changes a revision of it.
+//! PROMISES  No such user reads a document of another user, or changes a revision of it.
 //! SOURCE    couch_replicator_docs: before_doc_update/3; the owner is in `owner`.
 //! DIFFERS   In CouchDB all users who may read the database see every document, without credentials.
 
@@ -27,7 +27,7 @@ pub(super) async fn check(call: &Call, id: &str) -> Result<(), Refusal> {
     }
 }
 
-/// Refuses a document that names another user in `user_ctx`, unless the sender is an administrator.
+/// Refuses a document that names another user, or roles, in `user_ctx`, unless the sender is an administrator.
 pub(super) fn check_user(call: &Call, document: &Value) -> Result<(), Refusal> {
     let user = &document["user_ctx"];
     let is_own = user["name"].as_str() == call.person.name.as_deref();

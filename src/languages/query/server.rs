@@ -49,7 +49,7 @@ impl Refusal {
 
     fn invalid_call(command: &str) -> Self {
         let reason =
-            format!("{command} is not a command of a Mango query server, or not with these");
+            format!("{command} is not a command of a Mango query server, or has other arguments");
         Self::new("invalid_call", reason)
     }
 }
@@ -63,7 +63,7 @@ impl From<MatchError> for Refusal {
 /// A design document's validator.
 struct Validator {
     selector: Option<Selector>,
-    /// The length of its text and its id.
+    /// The length of its text and its id, and [`ENTRY_BYTES`].
     bytes: usize,
 }
 
@@ -73,7 +73,7 @@ pub struct QueryServer {
     indexes: Vec<Option<Index>>,
     /// Design document's id -> its validator.
     validators: HashMap<String, Validator>,
-    /// Bytes of the indexes' and validators' texts.
+    /// Bytes of the indexes, and of the validators: their texts, and [`ENTRY_BYTES`] for each.
     index_bytes: usize,
     validator_bytes: usize,
     log: Logger,
@@ -203,7 +203,7 @@ impl QueryServer {
         Ok(answer)
     }
 
-    /// The same for text indexes; the answer is the first one's, and there must be one.
+    /// Like [`Self::ask`], for text indexes. Without any, the answer has one empty list: the caller reads the first.
     fn search(&self, document: &str, ask: Ask) -> Result<String, Refusal> {
         let answer = self.ask(document, ask)?;
         Ok(if self.indexes.is_empty() {

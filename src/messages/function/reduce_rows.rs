@@ -12,9 +12,9 @@ use crate::query_server::reduce::ReduceRow;
 /// Rows to reduce. Serialized as `[[[KEY, ID], VALUE], ..]`.
 #[derive(Clone, Debug)]
 pub struct ReduceRows {
-    /// Without white space between the parts of rows.
+    /// The array as it is sent, without white space between the parts of rows.
     array: Json,
-    /// The ends of key, id and value of each row.
+    /// The ends of key, id and value of each row in `array`.
     ends: Vec<[usize; 3]>,
 }
 

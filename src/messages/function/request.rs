@@ -28,7 +28,7 @@ pub struct CallOptions {
 }
 
 impl CallOptions {
-    /// Takes the options from a call's remaining arguments.
+    /// Takes the options from a call's remaining arguments, and refuses unknown arguments.
     pub(super) fn last_of(arguments: &Arguments<'_>) -> Parsed<Self> {
         let named = |name: &RawValue| {
             let name: Option<String> = serde_json::from_str(name.get()).ok();

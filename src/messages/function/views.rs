@@ -98,7 +98,7 @@ impl Finalize {
         if values.len() != funs.len() {
             return Err(wrong("values", what));
         }
-        // It needs no process. Clients use the same options for all calls of a view.
+        // No process is needed, but clients use the same options for all calls of a view.
         arguments.ignore(&["lang", "pool", "group", "timeout_ms"]);
         Ok(Self {
             funs,
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn functions_are_sources_or_definitions() {
+    fn functions_are_sources_or_definitions_and_a_wrong_argument_is_named() {
         let funs = json!(["function(doc) {}", {"fields": {"a": "asc"}}]);
         assert!(parse("map_docs", json!({"funs": funs, "docs": []})).is_ok());
         for (call, arguments, named) in [

@@ -16,7 +16,7 @@ pub enum CallError {
     /// None of its processes could be reset.
     #[error("the query server could not be reset: {0}")]
     Reset(PromptError),
-    /// The process did not answer.
+    /// The process answered with an error, or did not answer.
     #[error(transparent)]
     Prompt(#[from] PromptError),
 }
@@ -61,7 +61,7 @@ pub enum GetProcError {
         /// How its process failed; `None` if it answered something other than `true`.
         error: Option<Box<PromptError>>,
     },
-    /// The language's query servers do not support it. No process was prompted.
+    /// The language's query servers lack an ability that the call requires. No process was prompted.
     #[error("the query server for '{language}' {ability}: {how}")]
     Unable {
         /// The language.

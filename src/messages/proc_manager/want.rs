@@ -1,4 +1,4 @@
-//! A client's requirements for a process: a language or a design document, the pools, the kind of work.
+//! A client's requirements for a process: a language or a design document, the pools, the kind of work and the tenant.
 
 use std::sync::Arc;
 

@@ -427,7 +427,7 @@ fn a_document_over_which_the_function_throws_has_no_rows_and_is_reported() {
     assert_eq!(said.matches(error).count(), 2, "{said}");
     for expected in [
         "8 more errors like these are not shown",
-        "the function threw over 10 of 20 documents, which have no rows",
+        "the function threw for 10 of 20 documents, which have no rows",
     ] {
         assert!(said.contains(expected), "{said}");
     }

@@ -11,17 +11,17 @@ use serde_json::{Map, Value};
 /// The member with the mark of the document's file.
 pub(super) const MARK: &str = "managed_by";
 
-/// The change of a document.
+/// A document's planned change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum DocumentChange {
     Add(String),
     Remove(String),
-    /// It is no longer in the file, but kept.
+    /// The document is no longer in the file, but is kept.
     Keep(String),
     #[serde(untagged)]
     Change {
-        /// Its id.
+        /// The document's id.
         change: String,
         /// The members that differ.
         members: Vec<String>,
