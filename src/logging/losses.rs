@@ -35,6 +35,12 @@ impl Losses {
         self.lost.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Counts a record that could not be written.
+    pub(crate) fn fail(&self, error: String) {
+        self.lose();
+        *self.lock() = Some(error);
+    }
+
     fn lock(&self) -> MutexGuard<'_, Option<String>> {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -93,8 +99,7 @@ impl<D: Drain<Err = io::Error>> Drain for Gap<D> {
             .and_then(|()| self.drain.log(record, values).map(drop));
         if let Err(error) = written {
             self.missing.set(self.missing.get() + 1);
-            self.losses.lose();
-            *self.losses.lock() = Some(error.to_string());
+            self.losses.fail(error.to_string());
         }
         Ok(())
     }

@@ -19,7 +19,7 @@ use policy::schedule::WallTime;
 const LIMIT: usize = 1000;
 
 /// Jobs fetched at a time.
-pub(super) const PAGE: usize = 500;
+const PAGE: usize = 500;
 
 /// Maximum length of a transient job's source, and of its target, in the table, in characters.
 const SIDE_MAX: usize = 32;
@@ -122,28 +122,14 @@ async fn page(service: &Service, args: &ListArgs, json: bool) -> Result<String, 
         select: args.select.selection(&[]),
         sort: JobsSort::Trouble,
         groups: args.group_by.is_some(),
-        skip: 0,
-        limit: args.limit.min(PAGE),
+        ..JobsQuery::default()
     };
     if query.select.states.is_empty() {
         query.select.states = usual();
     }
-    let mut rows: Vec<Value> = Vec::new();
-    let last = loop {
-        let mut answer: Value = service.get(&query.path()).await?;
-        let member = if query.groups { "groups" } else { "jobs" };
-        let Value::Array(page) = answer[member].take() else {
-            break answer;
-        };
-        query.skip += page.len();
-        query.limit = args.limit.saturating_sub(query.skip).min(PAGE);
-        let is_end = query.groups || page.is_empty() || query.limit == 0;
-        rows.extend(page);
-        if is_end {
-            break answer;
-        }
-    };
-    Ok(match (json, query.groups) {
+    let is_grouped = query.groups;
+    let (rows, last) = fetch(service, query, args.limit).await?;
+    Ok(match (json, is_grouped) {
         (true, _) => rows.iter().map(|line| format!("{line}\n")).collect(),
         (false, true) => {
             let groups: Vec<JobGroup> = rows
@@ -192,7 +178,40 @@ pub(super) fn any_state() -> Vec<String> {
     states.map(|state| state.name().to_owned()).collect()
 }
 
-/// Returns jobs and ended replications that match a name or a pattern, at most [`PAGE`].
+/// Fetches at most `max` jobs, or all groups, of a query. Returns them, and the last answer without them; it is
+/// `loading` if any answer was.
+///
+/// # Errors
+/// The service does not answer.
+pub(super) async fn fetch(
+    service: &Service,
+    mut query: JobsQuery,
+    max: usize,
+) -> Result<(Vec<Value>, Value), CliError> {
+    let member = if query.groups { "groups" } else { "jobs" };
+    let mut rows = Vec::new();
+    let mut is_loading = false;
+    loop {
+        query.skip = rows.len();
+        query.limit = (max - rows.len()).min(PAGE);
+        let mut answer: Value = service.get(&query.path()).await?;
+        is_loading |= answer["loading"] == true;
+        let page: Vec<Value> = serde_json::from_value(answer[member].take()).unwrap_or_default();
+        let is_last = query.groups || page.is_empty();
+        rows.extend(page);
+        if is_last || rows.len() >= max {
+            if is_loading {
+                answer["loading"] = true.into();
+            }
+            return Ok((rows, answer));
+        }
+    }
+}
+
+/// Returns jobs and ended replications that match a name or a pattern.
+///
+/// # Errors
+/// The service does not answer.
 pub(super) async fn of_any_state(service: &Service, name: &str) -> Result<Vec<Value>, CliError> {
     let query = JobsQuery {
         select: JobSelection {
@@ -200,14 +219,9 @@ pub(super) async fn of_any_state(service: &Service, name: &str) -> Result<Vec<Va
             states: any_state(),
             ..JobSelection::default()
         },
-        limit: PAGE,
         ..JobsQuery::default()
     };
-    let mut answer: Value = service.get(&query.path()).await?;
-    match answer["jobs"].take() {
-        Value::Array(jobs) => Ok(jobs),
-        _ => Ok(Vec::new()),
-    }
+    Ok(fetch(service, query, usize::MAX).await?.0)
 }
 
 /// Returns the documents that a job's target refused.
@@ -268,6 +282,7 @@ fn known_refused(all: u64, known: usize) -> String {
         (_, 0) => format!(
             "{refused}; it is no longer known which: lines \"document was not replicated\" of the log name them"
         ),
+        (all, known) if all <= known => refused,
         _ => format!("{refused}, the latest {known} are shown"),
     }
 }
@@ -421,6 +436,7 @@ mod tests {
     #[test]
     fn refused_documents_with_forgotten_names_are_reported_as_such() {
         assert_eq!(known_refused(0, 0), "0 documents refused");
+        assert_eq!(known_refused(1, 1), "1 document refused");
         assert_eq!(
             known_refused(25, 20),
             "25 documents refused, the latest 20 are shown"

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use settee_client::{JobSelection, JobsQuery};
 
-use super::list::{PAGE, SelectArgs, any_state, of_any_state, refusals};
+use super::list::{SelectArgs, any_state, fetch, of_any_state, refusals};
 use super::order::nothing_named;
 use crate::actors::language::Registry;
 use crate::cli::config_args::ConfigArgs;
@@ -140,35 +140,21 @@ async fn documents(
     if select.states.is_empty() {
         select.states = any_state();
     }
-    let mut query = JobsQuery {
+    let query = JobsQuery {
         select,
-        limit: PAGE,
         ..JobsQuery::default()
     };
-    let mut found = Vec::new();
-    loop {
-        let mut answer: Value = service.get(&query.path()).await?;
-        if answer["loading"] == true {
-            let what = "the service is still loading its documents";
-            return Err(CliError::new(
-                Exit::TryAgain,
-                what,
-                "run it again in a moment",
-            ));
-        }
-        let page: Vec<Value> = serde_json::from_value(answer["jobs"].take()).unwrap_or_default();
-        if page.is_empty() {
-            break;
-        }
-        query.skip += page.len();
-        let document = |job: &Value| {
-            job["doc_id"]
-                .as_str()
-                .or(job["id"].as_str())
-                .map(str::to_owned)
-        };
-        found.extend(page.iter().filter_map(document));
+    let (jobs, answer) = fetch(service, query, usize::MAX).await?;
+    if answer["loading"] == true {
+        let what = "the service is still loading its documents";
+        let hint = "run it again in a moment";
+        return Err(CliError::new(Exit::TryAgain, what, hint));
     }
+    let document = |job: &Value| {
+        let id = job["doc_id"].as_str().or(job["id"].as_str());
+        id.map(str::to_owned)
+    };
+    let mut found: Vec<String> = jobs.iter().filter_map(document).collect();
     for name in names {
         if !is_pattern(name) && !found.contains(name) {
             found.push(name.clone());

@@ -38,11 +38,11 @@ fn of_refused(replication: &str, count: u64) -> Problem {
 /// A gap in the audit is worse than one in another log.
 fn of_log(log: &str, count: u64, failure: Option<String>) -> Problem {
     let key = if log == "log" { "file" } else { log };
-    let why = match &failure {
-        Some(error) => format!("and none can be written now: {error}"),
-        None => "which came too fast or could not be written".to_owned(),
+    let cause = match &failure {
+        Some(error) if count == 0 => format!("no record can be written now: {error}"),
+        Some(error) => format!("{count} records are lost, and none can be written now: {error}"),
+        None => format!("{count} records are lost, which came too fast or could not be written"),
     };
-    let cause = format!("{count} records are lost, {why}");
     let remedy = match failure {
         Some(_) => {
             format!("make room for [log] {key}, then: `settee health ack records_dropped {log}`")

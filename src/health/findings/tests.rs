@@ -382,6 +382,11 @@ fn losses_are_reported_until_acknowledged_and_later_losses_are_reported_again() 
     );
     assert_eq!(board.acknowledge(Kind::RecordsDropped, None).len(), 1);
     assert_eq!(look(&[]), []);
+    losses.fail("no space".to_owned());
+    look(&[]);
+    board.acknowledge(Kind::RecordsDropped, None);
+    let cause = "no record can be written now: no space";
+    assert_eq!(look(&[])[0].cause, cause);
 }
 
 #[test]

@@ -45,7 +45,7 @@ async fn refused_documents_are_still_listed_by_the_next_daemon() {
         .unwrap();
     let printed = String::from_utf8(output.stdout).unwrap();
     assert!(
-        printed.ends_with("\n1 document refused, the latest 1 are shown\n"),
+        printed.ends_with("\n\n1 document refused\n"),
         "{printed}"
     );
     site.stop();

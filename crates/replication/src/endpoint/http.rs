@@ -246,21 +246,23 @@ impl Http {
     }
 
     /// Returns the settings of new connections. When files are due, has them reread, once per interval.
-    fn current_clients(&self) -> Arc<Clients> {
+    pub(super) fn current_clients(&self) -> Arc<Clients> {
         let mut current = lock(&self.shared.clients);
         let clients = Arc::clone(&current.clients);
         let now = std::time::Instant::now();
         if current.files_due.is_some_and(|due| now >= due) {
             current.files_due = Some(now + clients.config.cacert_reload_interval);
             drop(current);
-            self.read_certificates_again(clients.config.clone());
+            self.read_certificates_again(Arc::clone(&clients));
         }
         clients
     }
 
-    /// Reads certificates on a blocking thread. If that fails, nothing is changed.
-    fn read_certificates_again(&self, config: HttpConfig) {
+    /// Reads certificates on a blocking thread. Nothing is changed if that fails, or if another configuration has
+    /// been set meanwhile, for which they were read then.
+    fn read_certificates_again(&self, clients: Arc<Clients>) {
         let http = self.clone();
+        let config = clients.config.clone();
         let listening = self.shared.listening.clone();
         let connections = Arc::clone(&self.shared.connections);
         let reading = blocking::run("certificates", move || {
@@ -270,7 +272,12 @@ impl Http {
         tokio::spawn(async move {
             let read = reading.await.map_err(|error| error.to_string());
             match read.and_then(|read| read.map_err(|error| error.to_string())) {
-                Ok(again) => *lock(&http.shared.clients) = again.into(),
+                Ok(again) => {
+                    let mut current = lock(&http.shared.clients);
+                    if Arc::ptr_eq(&current.clients, &clients) {
+                        *current = again.into();
+                    }
+                }
                 Err(error) => {
                     slog::error!(http.shared.logger, "certificates were not read again"; "error" => error);
                 }

@@ -131,7 +131,7 @@ pub(crate) async fn snapshot(url: &StoreUrl) -> Result<StoreSnapshot, OpenProble
 ///
 /// # Errors
 /// An error of the rows; a daemon is running; the database refuses or does not answer. Nothing has changed then, unless
-/// the answer to the commit was lost, or the statistics could not be gathered after it.
+/// the answer to the commit was lost.
 pub(crate) async fn replace<E: From<OpenProblem>>(
     url: &StoreUrl,
     (uuid, seq): (&str, u64),
@@ -164,9 +164,9 @@ pub(crate) async fn replace<E: From<OpenProblem>>(
     let params: [(&(dyn ToSql + Sync), Type); 2] = [(&uuid, Type::TEXT), (&int(seq), Type::INT8)];
     let updated = session.client.query_typed(sql, &params).await;
     updated.map_err(|error| problem(&error))?;
-    session.run("COMMIT").await?;
     // The first service finds statistics for its plans, without waiting for PostgreSQL to gather them.
-    Ok(session.run("ANALYZE settee.docs, settee.jobs").await?)
+    session.run("ANALYZE settee.docs, settee.jobs").await?;
+    Ok(session.run("COMMIT").await?)
 }
 
 impl Session {

@@ -122,6 +122,35 @@ async fn certificates_are_verified_unless_verification_is_off() {
 }
 
 #[tokio::test]
+async fn certificates_read_again_do_not_replace_a_newer_configuration() {
+    let authority = Authority::new();
+    let config = HttpConfig {
+        verify_ssl_certificates: true,
+        ssl_trusted_certificates_file: authority.file("ca.pem", &authority.issuer.pem()),
+        cacert_reload_interval: Duration::ZERO,
+        ..HttpConfig::default()
+    };
+    let http = Http::new(config.clone(), &logger()).unwrap();
+    // The files are due at once.
+    drop(http.current_clients());
+    let newer = HttpConfig {
+        cacert_reload_interval: Duration::from_secs(3600),
+        ..config
+    };
+    http.configure(newer.clone()).unwrap();
+    let tasks = tokio::runtime::Handle::current().metrics();
+    let read = async {
+        while tasks.num_alive_tasks() > 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), read)
+        .await
+        .expect("the files are read");
+    assert_eq!(http.current_clients().config, newer);
+}
+
+#[tokio::test]
 async fn a_server_that_requests_a_client_certificate_gets_ours() {
     let authority = Authority::new();
     let server = authority.serve(&["localhost"], true).await;
