@@ -32,7 +32,7 @@ impl Snapshot {
         }
     }
 
-    /// Adds a sample of a listed metric: the values of its labels, and its own.
+    /// Adds a sample of a listed metric, with the values of its labels.
     pub(super) fn add(&mut self, prometheus: &str, labels: &[&str], value: impl Into<Value>) {
         let place = PLACES
             .get(prometheus)

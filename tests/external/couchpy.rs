@@ -197,7 +197,7 @@ fn calls_run_the_functions_that_couchpy_supports_and_refuse_others() {
     assert_eq!(
         client.ok(&rereduce),
         json!([4, 6]),
-        "one source at a time works"
+        "each function is rereduced by its own command"
     );
     for (call, what) in [
         (

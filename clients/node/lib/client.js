@@ -143,7 +143,7 @@ class Proc {
   }
 }
 
-// Names of options that are not the service's own.
+// Options whose names differ from the service's.
 const OPTIONS = { timeoutMs: "timeout_ms", requestId: "request_id" };
 
 function argumentsOf({ signal: _signal, ...options }) {
@@ -271,7 +271,7 @@ class Client {
     return this.#manage("GET", "/_pools");
   }
 
-  // Costs of databases `since` counting began: `total_rows` and `tenants`.
+  // The cost of each database since counting began: `since`, `total_rows` and `tenants`.
   tenants(query = {}) {
     return this.#manage("GET", "/_tenants", query);
   }
@@ -331,7 +331,7 @@ class Client {
     return valueOf(reply, all.report);
   }
 
-  // Throws for an invalid selector: in a definition it is no error, but matches nothing.
+  // Throws for an invalid selector: `map_docs` accepts a definition with one, which matches nothing.
   async #check(selector) {
     const ddoc = { _id: "_design/selector", language: "query", validate_doc_update: selector };
     await this.validate("selector", ddoc, [{ newDoc: {} }]);
@@ -402,7 +402,7 @@ function transportTo(address, user, password, tls, callMs) {
     return new SocketTransport({ path: rest }, `unix:${rest}`, known, null, beside);
   }
   if (!SCHEMES.includes(scheme)) {
-    throw badAddress(address, "has no scheme: it is unix:PATH, tcp:HOST:PORT, tls:HOST:PORT or http://HOST:PORT/");
+    throw badAddress(address, "has no known scheme: write unix:PATH, tcp:HOST:PORT, tls:HOST:PORT or http://HOST:PORT/");
   }
   const isHttp = scheme.startsWith("http");
   const url = readUrl(address, isHttp ? address : `${scheme}://${rest.replace(/^\/*/, "")}`);

@@ -359,9 +359,9 @@ test("a call times out when the service is silent", () =>
 
 test("an invalid address is refused when the client is made", () => {
   const wrong = {
-    "localhost:5994": "no scheme",
-    localhost: "no scheme",
-    "ftp://localhost/": "no scheme",
+    "localhost:5994": "no known scheme",
+    localhost: "no known scheme",
+    "ftp://localhost/": "no known scheme",
     "tcp:localhost": "no port",
     "tcp:localhost:port": "cannot be read",
     "http://:5995/": "cannot be read",

@@ -331,7 +331,7 @@ class _Core:
         return replace(outcome, value=found) if isinstance(outcome, Report) else found
 
     async def _check(self, selector: Json) -> None:
-        """Raises for an invalid selector: in a definition it is no error, but matches nothing."""
+        """Raises for an invalid selector: ``map_docs`` accepts a definition with one, which matches nothing."""
         ddoc = {"_id": "_design/selector", "language": "query", "validate_doc_update": selector}
         await self.function("validate_docs", {"db": "selector", "ddoc": ddoc, "docs": [{"newDoc": {}}]}, {})
 
@@ -586,7 +586,7 @@ class _Calls(Generic[_ListT]):
     def tenants(
         self, *, db: Optional[str] = None, sort: Optional[str] = None, limit: Optional[int] = None
     ) -> Tenants:
-        """Costs of databases ``since`` counting began: ``total_rows`` and ``tenants``."""
+        """The cost of each database since counting began: ``since``, ``total_rows`` and ``tenants``."""
         return self._run(self._core.manage("GET", "/_tenants", db=db, sort=sort, limit=limit))
 
     @method
@@ -876,7 +876,7 @@ def _transport(
         opening = functools.partial(asyncio.open_unix_connection, path)
         return SocketTransport(opening, f"unix:{path}", login, HttpTransport(beside, login, seconds))
     if scheme not in ("tcp", "tls", "http", "https"):
-        raise _bad_address(address, "has no scheme: it is unix:PATH, tcp:HOST:PORT, tls:HOST:PORT or http://HOST:PORT/")
+        raise _bad_address(address, "has no known scheme: write unix:PATH, tcp:HOST:PORT, tls:HOST:PORT or http://HOST:PORT/")
     is_http = scheme.startswith("http")
     try:
         url = urlsplit(address if is_http else f"{scheme}://{rest.lstrip('/')}")

@@ -545,9 +545,9 @@ class Mistakes(unittest.TestCase):
 
     def test_an_invalid_address_is_refused_when_the_client_is_created(self):
         wrong = {
-            "localhost:5994": "no scheme",
-            "localhost": "no scheme",
-            "ftp://localhost/": "no scheme",
+            "localhost:5994": "no known scheme",
+            "localhost": "no known scheme",
+            "ftp://localhost/": "no known scheme",
             "tcp:localhost": "no port",
             "tcp:localhost:port": "cannot be read",
             "http://:5995/": "no host",

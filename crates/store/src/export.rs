@@ -64,7 +64,10 @@ pub struct ExportRow {
     pub doc: Box<RawValue>,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes a reference"
+)]
 const fn is_zero(seq: &u64) -> bool {
     *seq == 0
 }
@@ -365,7 +368,7 @@ impl<R: BufRead> ExportReader<R> {
         match text.ends_with(b"\n") {
             true => Ok(text),
             false if text.len() as u64 == LINE_BYTES_MAX => Err(self.damaged("it is too long")),
-            false => Err(self.damaged("the file ends before it does")),
+            false => Err(self.damaged("the file is truncated here")),
         }
     }
 

@@ -74,7 +74,7 @@ async fn refreshed(
             Ok(are_others) => is_changed = are_others,
             Err(SharedSettingsError::Store(error)) => return Err(error.into()),
             Err(error) => error!(log, "secrets are not those of the other daemons";
-                "error" => %error, "remedy" => error.remedy(), "effect" => "sessions of one daemon do not count for the others"),
+                "error" => %error, "remedy" => error.remedy(), "effect" => "sessions of one daemon are invalid on the others"),
         }
         shared.has_joined.set(true);
     } else if !shared.is_told.get() {

@@ -2,8 +2,8 @@
 //!
 //! SUMMARY   [`ReplicatorApi::each_selected`] walks over the jobs, for lists and orders.
 //! PROMISES  A user who may not see all jobs sees their own.
-//! LIMITS    The scheduler is queried for [`JOBS_MAX`] jobs at a time. Of this daemon's jobs that are not shown, a list
-//!           holds only the id, and what it sorts by.
+//! LIMITS    The scheduler is queried for [`JOBS_MAX`] jobs at a time. Until it reads its page, a list holds only the
+//!           id and the sort key of each of this daemon's jobs.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -107,7 +107,7 @@ pub(super) async fn apply(
     if !args.yes && !is_confirmed(&question, proof)? {
         let hint = match removed {
             0 => "answer y, or give --yes".to_owned(),
-            _ => format!("answer {removed}, how many it removes, or give --yes"),
+            _ => format!("answer {removed}, the number of documents to remove, or give --yes"),
         };
         return Err(CliError::new(Exit::Usage, "nothing was changed", hint));
     }
@@ -133,7 +133,7 @@ async fn wanted(path: &Path, config: &Replicator) -> Result<Documents, CliError>
                 remedy: remedy.to_owned(),
             };
             if let Some(before) = lines.insert(id.clone(), entry.line) {
-                let what = format!("document {id} is described twice, before in line {before}");
+                let what = format!("document {id} is described twice, first in line {before}");
                 mistakes.push(mistake(what, "give one of them another name"));
             } else if let Err(what) = check(&id, &members, &defaults) {
                 mistakes.push(mistake(
@@ -223,7 +223,7 @@ async fn databases(
 fn check(id: &str, members: &Map<String, Value>, defaults: &Defaults) -> Result<(), String> {
     match kind_of(id).map_err(|error| error.to_string())? {
         DocKind::Replication => {}
-        _ => return Err("an id of a replication does not begin with _".to_owned()),
+        _ => return Err("the id of a replication must not begin with _".to_owned()),
     }
     let body = Value::Object(members.clone());
     let read = Replication::parse(&body, defaults, UserCtx::of_body(&body), None);

@@ -165,7 +165,7 @@ fn row(row: &RawValue) -> Option<(&RawValue, &RawValue, &RawValue)> {
     Some((members.get("key")?, id, members.get("value")?))
 }
 
-/// A row of results, if it is valid as one.
+/// Returns the results in a row; `None` if it is not an array of `count`.
 fn result_row(row: &RawValue, count: usize) -> Option<Vec<&RawValue>> {
     let row = Some(row).filter(|row| row.get().starts_with('['))?;
     let row: Vec<&RawValue> = serde_json::from_str(row.get()).ok()?;
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn results_to_reduce_again_are_rows_or_for_one_function_plain_values() {
+    fn rereduce_takes_rows_of_results_or_the_plain_results_of_one_function() {
         let two = ["_sum", "_count"];
         // Grouped by function.
         assert_eq!(

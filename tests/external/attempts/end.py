@@ -49,6 +49,6 @@ def leaves_many_daemons(doc):
 
 
 def sends_its_parent(doc):
-    """Without a cell that is the service; in one, its first process."""
+    """Signals its parent: the service, or in a cell the first process of the cell."""
     with refused_with(errno.ESRCH):
         return os.kill(os.getppid(), doc["signal"])

@@ -180,7 +180,10 @@ fn applying_a_changed_file_changes_its_documents_and_prune_removes_the_others() 
         let (status, _, error) = fleet.apply(&["--prune"], no);
         assert_eq!((status, fleet.count()), (Some(64), 31), "{error}");
         assert!(error.contains("It removes 9. Type 9 to do it:"), "{error}");
-        assert!(error.contains("answer 9, how many it removes"), "{error}");
+        assert!(
+            error.contains("answer 9, the number of documents to remove"),
+            "{error}"
+        );
     }
     let (status, out, _) = fleet.apply(&["--prune", "--json"], "9\n");
     assert_eq!((status, fleet.count()), (Some(0), 22), "{out}");
@@ -209,7 +212,7 @@ fn apply_changes_nothing_if_a_document_is_not_its_own_or_the_file_is_invalid() {
         "[[replication]]\nname = \"mine-customer-01\"\nsource = \"http://a/b\"\ntarget = \"b\"\n";
     fleet.write(twice);
     let (status, _, error) = fleet.apply(&["--yes"], "");
-    let told = "fleet.toml:9: document mine-customer-01 is described twice, before in line 2";
+    let told = "fleet.toml:9: document mine-customer-01 is described twice, first in line 2";
     assert!(status == Some(65) && error.contains(told), "{error}");
     fleet.write(&twice.replace("customer-01", "more"));
     let (status, _, error) = fleet.apply(&["--yes"], "");

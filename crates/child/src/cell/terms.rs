@@ -13,7 +13,7 @@ use crate::CommandSpec;
 pub struct CellTerms {
     /// The cell's access rights.
     pub spec: CellSpec,
-    /// Variables of a launched command, before its own.
+    /// Environment variables of a launched command, unless it sets them itself.
     pub environment: Vec<(String, String)>,
 }
 

@@ -1,4 +1,4 @@
-//! Tests of the query server; here: optimizations derived from random functions' sources do not change their answers.
+//! Tests of the query server. Those in this file compare random functions' answers with and without optimizations.
 
 #![allow(clippy::unwrap_used)]
 
@@ -95,7 +95,7 @@ fn documents() -> [Value; 3] {
     ]
 }
 
-/// The commands for a source; with `optimize` without unread members.
+/// The commands for a source; `optimize` sends only `_id` and members that the source reads.
 fn commands(source: &str, optimize: bool) -> Vec<Value> {
     let members = optimize.then(|| members_read(source)).flatten();
     let library = json!({"m": "exports.change = function(doc) { doc.a = 'changed'; }"});
@@ -176,8 +176,6 @@ fn optimizations_do_not_change_answers() {
         first.reading + second.reading,
         first.named + second.named,
     ];
-    println!(
-        "{compiled} of {SOURCES} compile, {reading} only read, of {named} the members are known"
-    );
+    println!("{compiled} of {SOURCES} compile: {reading} only read, {named} read known members");
     assert!(compiled > SOURCES / 3 && reading > SOURCES / 8 && named > SOURCES / 40);
 }

@@ -39,7 +39,7 @@ impl JobState {
     }
 }
 
-/// A job's `job_summary`; the replication itself has the rest.
+/// The part of a job's `job_summary` that the scheduler knows; the replication adds the rest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Summary {
     pub state: JobState,
@@ -87,11 +87,11 @@ pub struct ShownJob {
     pub level: Level,
     /// When it was last started; `None` if never.
     pub last_started: Option<WallTime>,
-    /// The job's pause, from the order on: also while the job is still stopping.
+    /// The job's pause; already set while the job is still stopping.
     pub paused: Option<Pause>,
     /// Its state in lists.
     pub listed: JobState,
-    /// Since when it is in that state: for a crashing job since the first of its consecutive crashes.
+    /// When it entered that state; for a crashing job, the time of the first of its consecutive crashes.
     pub since: WallTime,
     /// Why it does not run; `None` if it does.
     pub why_not: Option<WhyNot>,
@@ -162,7 +162,7 @@ impl fmt::Display for WhyNot {
             Self::NoSlot { max_jobs } => {
                 write!(
                     f,
-                    "waiting for a slot: max_jobs is {max_jobs}, and as many run"
+                    "waiting for a slot: max_jobs is {max_jobs}, and none is free"
                 )
             }
             Self::NextCycle => f.write_str("waiting for the next cycle of the scheduler"),

@@ -38,7 +38,7 @@ fn a_job_is_not_stopped_for_one_of_lower_priority() {
         assert_eq!(world.starts(), starts, "no job is restarted");
         assert_eq!(
             world.why_not("low"),
-            "waiting for a slot: max_jobs is 2, and as many run"
+            "waiting for a slot: max_jobs is 2, and none is free"
         );
         // A job of the same priority alternates with them, and one of a higher priority runs first.
         add(&mut world, "same", 10);

@@ -111,7 +111,7 @@ fn every_job_that_does_not_run_reports_the_reason() {
     world.on(Event::Add(new_job("c")));
     assert_eq!(
         world.why_not("c"),
-        "waiting for a slot: max_jobs is 2, and as many run"
+        "waiting for a slot: max_jobs is 2, and none is free"
     );
 
     world.end("a", crash("db_not_found: could not open http://h/a/"));

@@ -1,8 +1,8 @@
 //! Statuses of jobs, which their daemons write and the others read, and orders between daemons.
 //!
 //! PROMISES  The numbers of an epoch become visible in order: a reader that sees one has seen all before it.
-//! LIMITS    The end of a transient job is removed by its daemon's first write after 10 minutes, or once that daemon
-//!           has left.
+//! LIMITS    The status of an ended transient job is removed by its daemon's first write after 10 minutes, or once
+//!           that daemon has left.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

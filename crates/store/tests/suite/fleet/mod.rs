@@ -1,6 +1,6 @@
 //! Cases for a store whose daemons share the replications.
 //!
-//! SUMMARY   A case takes a place; some also take a function that ends the lease of an epoch, a 64-bit number.
+//! SUMMARY   A case takes a place; some also take a function that ends the lease of the epoch with a given number.
 
 mod claims;
 mod faults;
