@@ -27,7 +27,7 @@ Exit codes:
   64  the command line is wrong
   69  no service answers
   74  writing standard output failed
-  75  --wait: something was left when the time was up
+  75  --wait: work remained when the time was up
   77  this user is neither an administrator nor an operator
 
 Example:
@@ -60,7 +60,7 @@ pub fn run(args: &Args) -> Result<(), CliError> {
     match args.wait {
         Some(seconds) if !state.is_idle() => Err(CliError::new(
             Exit::TryAgain,
-            format!("after {seconds} s something is left"),
+            format!("work remains after {seconds} s"),
             "`settee ps` shows who holds processes; wait longer, or stop the service, which ends what is left",
         )),
         _ => Ok(()),

@@ -5,7 +5,7 @@
 //! PROMISES  The first head must arrive within [`HEAD_WAIT`] of the connection, each later one within that time of
 //!           its first byte; input that arrived while the service was busy is read before a head counts as late, and
 //!           a late head is answered with 408. A client that does not read its answer, or reads too slowly, is
-//!           disconnected. A connection closed for another one ends at once.
+//!           disconnected. A connection closed to make room for a new one ends at once.
 //! DIFFERS   actix-web has a deadline for the first head only, including time when the server did not read, and none
 //!           for a client that does not read.
 
@@ -142,7 +142,7 @@ impl Exchange {
         Self(connection)
     }
 
-    /// Records that the request's sender is known: while it is open, its connection is not closed for others.
+    /// Records that the request's sender is known: until it ends, its connection is not closed to make room.
     pub(super) fn set_known(&self) {
         if let Some(connection) = &self.0 {
             connection.conduct().set_busy(true);

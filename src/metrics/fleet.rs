@@ -37,7 +37,7 @@ metrics! {
         /// Renewals of this daemon's lease: renewed, over (too late), failed (the database did not answer)
         counter("settee.fleet_renewals", "settee_fleet_renewals_total").labels(&["result"])
             => pub(crate) renewals: CountersBy<Renewal>;
-        /// Documents that this daemon claimed, also new ones
+        /// Documents that this daemon claimed, including new ones
         counter("settee.fleet_takeovers", "settee_fleet_takeovers_total")
             => pub(crate) takeovers: Counter;
         /// Replication documents without an owner with a valid lease, as this daemon last read

@@ -1,4 +1,4 @@
-"""Results of calls: JSON objects by their members, and the report of a call."""
+"""Types of the JSON objects that calls return, and the report of a call."""
 
 from dataclasses import dataclass, field, fields
 from typing import Any, Dict, Generic, List, Literal, Optional, TypedDict, TypeVar, Union
@@ -92,7 +92,7 @@ class Processes(TypedDict):
 
 
 class Killed(TypedDict):
-    """How a process ends, and its row before."""
+    """How a process ends, and its state before."""
 
     how: Literal["killed", "told", "ending"]
     proc: Process

@@ -151,8 +151,8 @@ fn overridden(layers: &[Layer]) -> Vec<(Change, Notice)> {
                 effect: Effect::Overridden,
             };
             let text = format!(
-                "[{section}] {key}: another value was set over HTTP and counts until DELETE \
-                 /_node/_local/_config/{section}/{key} takes it back"
+                "[{section}] {key}: another value was set over HTTP and applies until DELETE \
+                 /_node/_local/_config/{section}/{key} removes it"
             );
             let origin = origin.clone();
             overridden.push((change, Notice { origin, text }));

@@ -103,7 +103,7 @@ pub(crate) fn parse(text: &str) -> Parsed<Scope> {
 /// The parser's position in a selector.
 #[derive(Clone, Copy)]
 struct SelectorPlace<'p> {
-    /// The names of the enclosing fields, joined by points; empty above the first.
+    /// The names of the enclosing fields, joined by dots; empty above the first.
     name: &'p str,
     /// The field of that name.
     field: Option<FieldId>,

@@ -99,7 +99,7 @@ impl Call {
     }
 }
 
-/// Refuses an id reserved for administrators, unless the sender is one: those of design documents and checkpoints.
+/// Refuses ids of design documents and checkpoints, which begin with `_`, unless the sender is an administrator.
 fn check_id(call: &Call, id: &str) -> Result<(), Refusal> {
     if id.starts_with('_') {
         call.visitor.needs(Right::Administer)
@@ -270,7 +270,7 @@ async fn json_body<T: DeserializeOwned + Send + 'static>(
     body.json().await
 }
 
-/// Reads a JSON body with documents, and returns its text and its value. Refuses JSON without a value: an
+/// Reads a JSON body with documents, and returns its text and its value. Refuses JSON that [`Value`] cannot hold: an
 /// out-of-range number, or very deep nesting.
 async fn raw_body(call: &Call, payload: Payload) -> Result<(Box<RawValue>, Value), Refusal> {
     let body = body::read(&call.request, payload, &call.shared).await?;

@@ -398,7 +398,7 @@ fn metrics_are_served_as_json_and_in_the_prometheus_format() {
 fn requests_on_open_connections_soon_after_the_order_to_stop_are_answered() {
     /// More than can be served within [`SOON`].
     const CONNECTIONS: usize = 400;
-    /// How long requests are sent after the order, one after another: less than the server waits for last requests.
+    /// How long requests are sent, one after another, after the order: shorter than the server's wait for them.
     const SOON: Duration = Duration::from_millis(150);
     in_time("answers", |_| {
         let web = Web::start("");

@@ -50,7 +50,7 @@ fn a_drained_daemon_refuses_new_calls_and_finishes_accepted_ones() {
     refused.reason(503, "draining");
     wait_until("the problem", || kinds(&web) == ["drained"]);
     let said = complains(&web.service, 75, &["drain", "--wait", "0"]);
-    assert!(said.contains("after 0 s something is left"), "{said}");
+    assert!(said.contains("work remains after 0 s"), "{said}");
 
     // The holder keeps working, and the waiter gets the process after it.
     assert_eq!(holder.prompt(&lent.proc, json!(["reset"])), true);

@@ -60,7 +60,7 @@ fn place(details: &Value) -> (u64, u64) {
 }
 
 #[test]
-fn the_place_of_an_error_is_that_of_the_source_in_every_form_of_a_function() {
+fn an_error_is_located_in_the_source_of_every_form_of_a_function() {
     // `@` marks the error.
     for source in [
         "function(doc) { @doc.a.b }",
@@ -114,7 +114,7 @@ fn an_error_is_reported_with_its_name_its_message_and_no_frame_of_the_server() {
 }
 
 #[test]
-fn whatever_is_thrown_has_a_name_and_words() {
+fn whatever_is_thrown_has_a_name_and_a_message() {
     for (thrown, name, message) in [
         ("new RangeError('far')", "RangeError", "far"),
         ("'text'", "unnamed_error", "text"),
@@ -148,7 +148,7 @@ fn whatever_is_thrown_has_a_name_and_words() {
 }
 
 #[test]
-fn a_mistake_of_grammar_is_shown_with_its_line_and_a_mark() {
+fn a_syntax_error_is_shown_with_its_line_and_a_caret() {
     for (source, at, line, caret) in [
         (
             "function(doc) { 1 + ; }",
@@ -244,7 +244,7 @@ fn an_error_in_a_module_names_the_module() {
 }
 
 #[test]
-fn functions_of_every_kind_tell_their_path_and_their_document() {
+fn errors_in_functions_of_every_kind_name_the_function_and_the_document() {
     let throws = "function(doc) { if (doc._id != 'good') doc.a.b }";
     let ddoc = json!({
         "shows": {"f": throws}, "updates": {"f": throws}, "filters": {"f": throws},
@@ -318,7 +318,7 @@ fn without_an_error_a_report_only_adds_the_level_of_a_warning() {
 }
 
 #[test]
-fn a_report_ends_with_the_next_reset() {
+fn the_next_reset_disables_reports() {
     let throws = json!(["reduce", ["function() { null.a }"], [[["k", "x"], 1]]]);
     let lines = lines(true, &[throws.clone(), json!(["reset", {}]), throws]);
     let details = [0, 2].map(|index| lines[index][0].as_array().unwrap().len());

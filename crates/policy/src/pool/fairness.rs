@@ -18,9 +18,9 @@
 //! # How accounts stay sorted while they change
 //!
 //! Time is counted in half-lives since an origin. An account is stored as its value at the origin, that is,
-//! multiplied by two for each half-life since. So an account without additions keeps its stored value. A
-//! process held forever is an account of [`FULL`] seconds; its stored value grows and is the same for all,
-//! [`Accounts::full`]. An account is a fixed part plus that value for each held process, so tenants that hold equally
+//! multiplied by two for each half-life since. So an account without additions keeps its stored value. Holding one
+//! process forever makes an account of [`FULL`] seconds; its stored value, [`Accounts::full`], grows and is the same
+//! for all tenants. An account is a fixed part plus that value for each held process, so tenants that hold equally
 //! many are ordered by their fixed parts until a loan begins or ends.
 
 use std::cmp::Ordering;
@@ -196,8 +196,7 @@ impl Accounts {
         *standing
     }
 
-    /// Contribution to the fixed part of a process held from an instant on; `full` is the value then of one held
-    /// forever.
+    /// Returns what a loan adds to the fixed part when it begins; `full` is as of that instant.
     fn cost(&self, full: Kept) -> f64 {
         full.0 * (LOAN_COST / FULL) - full.0
     }
@@ -244,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_held_second_counts_half_after_a_half_life_also_when_the_origin_has_moved() {
+    fn a_held_second_counts_half_after_a_half_life_even_if_the_origin_has_moved() {
         let mut accounts = Accounts::default();
         let mut now = Timestamp::ZERO;
         accounts.set_time(now);

@@ -139,7 +139,7 @@ async fn follow_once(server: &Server, endpoint: &Endpoint) -> Ended {
                 Ok(None) => break,
                 Err(error) => return Ended::Refused(format!("{asked}: {error}")),
             };
-            // Another object, a last_seq or an error, precedes the end.
+            // Any other object is a last_seq or an error, sent just before the end.
             if let Ok(line) = serde_json::from_slice::<Line<'_>>(&text) {
                 let update = match line.kind {
                     Kind::Deleted => Update::Deleted,

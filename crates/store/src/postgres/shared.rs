@@ -1,6 +1,6 @@
 //! State shared by all requests to the database: connections, and facts about it.
 //!
-//! SUMMARY   There is one connection for reads and single writing statements, pipelined, one for transactions, one that
+//! SUMMARY   Four connections: a pipelined one for reads and single writing statements, one for transactions, one that
 //!           listens, and one for leases. The next request reconnects a lost one.
 //! PROMISES  While the database does not answer, requests fail at once, except for one every [`WAIT_MIN`] to
 //!           [`WAIT_MAX`], which retries.
@@ -45,7 +45,7 @@ pub(crate) enum Param {
     Texts(Vec<String>),
     OptionalTexts(Vec<Option<String>>),
     Number(u64),
-    /// In the database's form.
+    /// Already of the database's type.
     Integers(Vec<i64>),
     Epoch(Epoch),
     Flag(bool),
@@ -193,7 +193,7 @@ impl Shared {
 
     async fn connector(&self) -> Result<&Connector, OpenProblem> {
         let StorePlace::Postgres(url) = &self.place else {
-            return Err(OpenProblem::Refused("it is no database".to_owned()));
+            return Err(OpenProblem::Refused("it is not a database".to_owned()));
         };
         self.connector
             .get_or_try_init(async || Connector::of(url, &self.news, &self.observer))
@@ -279,7 +279,7 @@ impl Shared {
         done.map_err(|failed| self.failed(problem(&failed.error)))
     }
 
-    /// Separates errors from failures to answer; the next request reopens a lost or silent connection.
+    /// Marks errors of a lost connection; the next request reopens a lost or silent one.
     async fn sorted(
         &self,
         line: &Line,
