@@ -267,7 +267,7 @@ impl Done {
 
     /// Records how many were selected but not affected.
     fn without(self, failed: usize) -> Self {
-        let error = (failed > 0).then(|| format!("{failed} were refused"));
+        let error = (failed > 0).then(|| format!("{failed} refused"));
         Self { error, ..self }
     }
 

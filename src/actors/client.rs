@@ -91,7 +91,7 @@ enum Mode {
     Relay(handover::RunningRelay),
 }
 
-/// The process of a connection that carries its lines.
+/// The process whose lines a connection carries.
 struct Tunnel {
     process: Rc<Holding>,
     /// The timeout of a line; `None`: that of the process.
@@ -118,8 +118,8 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// Starts the actor for a connection; with `lending`, for a connection of a service. Its pid may already exist,
-    /// with a ticket.
+    /// Starts the actor for a connection; with `lending`, for a connection of a service. `pid_guard` may already have
+    /// a place in the pool's queue.
     pub(crate) fn serve(
         stream: Stream,
         services: Rc<ClientContext>,
@@ -203,7 +203,7 @@ impl Client {
         let limit = self.session.line_bytes_max();
         debug!(self.log, "line too long, connection closed"; "limit" => limit);
         if !self.session.is_admitted() {
-            let reason = format!("a line before the login may have {limit} bytes");
+            let reason = format!("a line before the login may have at most {limit} bytes");
             return self.turn_away("null", &ErrorReply::unauthorized(reason), ctx);
         }
         self.refuse_line(ErrorReply::line_too_long(limit), ctx);
@@ -295,7 +295,7 @@ impl StreamHandler<Input> for Client {
                 session.linger().await;
             }
         };
-        // Ends at the latest a bounded time after a reset's deadline.
+        // Takes at most the timeout of a `reset`, plus a bounded time.
         self.end_after(closing, ctx);
     }
 }
@@ -312,8 +312,8 @@ impl Handler<Stop> for Client {
                 }
                 self.session.set_phase(Phase::Over);
             }
-            // The client was accepted: its requests, including those about to arrive, are answered. By the end of this
-            // time it may use its own pipes.
+            // The client was accepted: its requests, including those about to arrive, are answered. Meanwhile it may
+            // hand over its pipes: `end_in_order` checks the mode again.
             (Mode::Requests, _) | (Mode::Tunnel(_), true) => {
                 self.session.set_phase(Phase::Last);
                 ctx.run_later(LAST_REQUESTS_MAX, |client, _| client.end_in_order());

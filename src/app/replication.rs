@@ -64,7 +64,7 @@ use store::fleet::DaemonName;
 pub(crate) struct ReplicationOptions {
     /// Shared by all replications.
     pub http: Http,
-    /// The identity in ids.
+    /// The server's identity, from which replication ids are computed.
     pub identity: ServerIdentity,
     /// The current configuration.
     pub config: watch::Receiver<Arc<Config>>,

@@ -2,9 +2,9 @@
 //!
 //! SUMMARY   [`Taught`] keeps the lines that a process accepted and returns them in an order that leads to the same
 //!           state: the last `reset`, libraries and functions since then, design documents.
-//! PROMISES  Only accepted lines are kept. [`Taught::is_portable`] is false if the process's state may differ from
-//!           the result of the lines: within a list, after an unknown command or a refused `reset`, which is kept,
-//!           and beyond [`TAUGHT_BYTES_MAX`] or [`TAUGHT_LINES_MAX`].
+//! PROMISES  Only accepted lines are kept, and the last `reset` even if refused. [`Taught::is_portable`] is false if
+//!           the process's state may differ from the result of the lines: within a list, after an unknown command or
+//!           a refused `reset`, and beyond [`TAUGHT_BYTES_MAX`] or [`TAUGHT_LINES_MAX`].
 //! SOURCE    CouchDB's query servers: `reset` clears libraries and functions, and keeps design documents.
 //! LIMITS    Global variables set by functions are not carried over; query servers do not promise to keep them.
 

@@ -103,7 +103,7 @@ fn the_picture_of_a_busy_dashboard_is_small() {
     let service = Web::start(CONFIG);
     let web = &service;
     let path = env::var_os("SETTEE_PICTURE");
-    // A picture that is kept shows charts of some minutes.
+    // In a saved picture the charts cover a few minutes.
     let samples = if path.is_some() { 8 } else { 0 };
     loop {
         thread::scope(|scope| {

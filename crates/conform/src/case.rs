@@ -170,7 +170,9 @@ fn expand(value: &Value, language: &str) -> Result<Value, Absent> {
         repeated.as_str(),
         object.get("times").and_then(Value::as_u64),
     ) else {
-        return Err(Absent::Wrong("$repeat takes a text and times"));
+        return Err(Absent::Wrong(
+            "$repeat must be a string, and times a whole number",
+        ));
     };
     if (text.len() as u64).saturating_mul(times) > REPEATED_BYTES_MAX {
         return Err(Absent::Wrong("$repeat makes too long a text"));
@@ -238,7 +240,7 @@ mod tests {
             (json!([{"in_raw": 5}]), "step 1 is invalid"),
             (
                 json!([{"in": {"$repeat": "x", "times": 1e3}}]),
-                "$repeat takes a text and times",
+                "$repeat must be a string, and times a whole number",
             ),
             (
                 json!([{"in": {"$repeat": "xx", "times": 1_u64 << 40}}]),

@@ -121,7 +121,7 @@ pub(super) struct Session {
     /// Time of the last traffic through a tunnel.
     last_activity: Cell<Instant>,
     held: RefCell<FxHashMap<Token, Rc<Holding>>>,
-    /// Cancel function calls, by the JSON text of their request ids.
+    /// Senders that cancel function calls, by the JSON text of the request ids.
     pub(super) cancels: RefCell<FxHashMap<Box<str>, Vec<oneshot::Sender<()>>>>,
     /// Tracks how fast the client reads its replies.
     pace: Pace,

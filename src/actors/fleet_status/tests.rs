@@ -1,5 +1,5 @@
-//! Two daemons, each with a real scheduler that starts nothing and its own store, report their jobs to each
-//! other. Documents of one are known to the other as if they shared the store.
+//! Two daemons report their jobs to each other. Each has its own store, and a real scheduler that starts no jobs.
+//! Documents of one are known to the other as if they shared the store.
 
 mod fake;
 
@@ -480,7 +480,7 @@ async fn while_the_database_is_down_lists_come_from_memory_with_their_age() {
 }
 
 #[actix_rt::test]
-async fn a_restarted_daemon_is_counted_once_and_two_at_one_address_twice() {
+async fn a_restarted_daemon_is_counted_once_and_both_daemons_at_one_address_are_counted() {
     let fleet = FakeFleet::new();
     let one = Member::start(&fleet, "one.example:5984", Epoch(1));
     let name = DaemonName {
@@ -513,7 +513,7 @@ async fn a_restarted_daemon_is_counted_once_and_two_at_one_address_twice() {
     are_shown(&[1, 3]).await;
     let snapshot = one.metrics.snapshot(&DaemonStatus::default());
     assert_eq!(snapshot.number("settee_fleet_daemons", &[]), Some(2.0));
-    // The entry at the same address was another daemon, and is reported again.
+    // A renewed lease shows that epoch 7 is another daemon at the same address.
     fleet.set_lease(Epoch(7), Some(LEASE));
     are_shown(&[1, 3, 7]).await;
 }

@@ -142,7 +142,7 @@ fn describe_started(
         ddoc: of_subject(subject.and_then(|subject| subject.ddoc.as_ref())),
         function: subject.map(|subject| subject.function.clone()),
         uses: core.map(|core| core.uses),
-        // Read after its state's time, not from the core, which was queried earlier: a state is never older than its
+        // Read after `state_ms`, and not from the core, which was queried earlier: no state may seem older than its
         // process.
         age_ms: core.map(|_| milliseconds(shared.age())),
         ..row

@@ -21,8 +21,8 @@ pub struct Want {
     pub tenant: TenantName,
 }
 
-/// The owner of the functions that a process runs. If processes are not shared (`reuse = "database"`), a process that
-/// ran them runs no other tenant's.
+/// The owner of the functions that a process runs. With `reuse = "database"`, a process that has run one tenant's
+/// functions never runs another's.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum TenantName {
     /// The client's own.

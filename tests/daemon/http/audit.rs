@@ -219,7 +219,7 @@ fn a_change_of_documents_is_one_record_without_their_contents() {
     let bulk = json!({"docs": [two, {"_id": "one"}]}).to_string();
     by(&web, "root", "POST", "/_replicator/_bulk_docs", &bulk);
     let written_many = json!({"what": "bulk_docs", "count": 1, "asked": {"documents": ["two"]},
-        "error": "1 were refused"});
+        "error": "1 refused"});
     next(&web, &mut known, &written_many);
     let rev = written["rev"].as_str().unwrap();
     let path = format!("/_replicator/one?rev={rev}");

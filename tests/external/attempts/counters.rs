@@ -5,7 +5,7 @@
 //! PROMISES  [`Counter::deprives_no_other`] passes only if without a cell the first function leaves nothing to
 //!           the second (or succeeds, where exhaustion would harm the machine), and if in a cell the needs of another
 //!           cell and of the service's own user are still met. That holds for a service of root and of an ordinary
-//!           user with and without subordinate numbers. [`Counter::shared_by`] lists what is shared nevertheless, as
+//!           user with and without subordinate ids. [`Counter::shared_by`] lists what is shared nevertheless, as
 //!           SECURITY.md does, and the test shows that it is.
 //! LIMITS    A resource that no test can exhaust is bounded by another limit of the cell.
 
@@ -162,7 +162,7 @@ impl Counter {
 }
 
 /// Returns whether this machine lacks a layer that these tests need in a cell, and prints which. Only cells of a user
-/// without subordinate numbers lack the layer `user` everywhere, and report it.
+/// without subordinate ids lack the layer `user` everywhere, and report it.
 fn lacks_a_layer(host: &Host, run_by: RunBy) -> bool {
     let user = host.lacks("user");
     if run_by == RunBy::User {

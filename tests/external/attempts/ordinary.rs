@@ -1,7 +1,7 @@
-//! All attempts in cells of a service that an ordinary user runs, with subordinate numbers and without.
+//! All attempts in cells of a service that an ordinary user runs, with subordinate ids and without.
 //!
-//! SUMMARY   Cells are kept from what the user owns, as cells of root are in the other files. One query server makes
-//!           all attempts of a kind, except bombs: a process for each attempt would take minutes.
+//! SUMMARY   Cells must not reach what the user owns; the attempts' own tests run the service as root. One query
+//!           server makes all attempts of a kind, except bombs: a process for each attempt would take minutes.
 //!           An ordinary test run makes one in eight of them; SETTEE_TESTS=long, after a change to cells, makes all.
 //! LIMITS    Attempts that fail for an ordinary user even without a cell are made in one nevertheless.
 
@@ -18,7 +18,7 @@ fn no_attempt_succeeds(run_by: RunBy) {
     let start = |mode, network| Site::start_by(run_by, mode, &format!("network = {network}\n"));
     let off = start(Mode::Off, false);
     let cells = [start(Mode::Standard, false), start(Mode::Standard, true)];
-    // Minimum of attempts that work without a cell, on a machine with what cells need.
+    // Minimum number of attempts that must succeed without a cell.
     let possible_min = effort(8, 150);
     let mut random = TestRandom::for_test("no_attempt_succeeds");
     let (mut possible, mut wrong) = (0, Vec::new());
@@ -64,11 +64,11 @@ fn no_attempt_succeeds(run_by: RunBy) {
 }
 
 #[test]
-fn no_attempt_succeeds_in_cells_of_a_user_with_subordinate_numbers() {
+fn no_attempt_succeeds_in_cells_of_a_user_with_subordinate_ids() {
     no_attempt_succeeds(RunBy::UserWithNumbers);
 }
 
 #[test]
-fn no_attempt_succeeds_in_cells_of_a_user_without_subordinate_numbers() {
+fn no_attempt_succeeds_in_cells_of_a_user_without_subordinate_ids() {
     no_attempt_succeeds(RunBy::User);
 }

@@ -121,8 +121,8 @@ impl fmt::Display for RunBy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Root => "root",
-            Self::UserWithNumbers => "a user with subordinate numbers",
-            Self::User => "a user without subordinate numbers",
+            Self::UserWithNumbers => "a user with subordinate ids",
+            Self::User => "a user without subordinate ids",
         })
     }
 }

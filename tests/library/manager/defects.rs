@@ -15,7 +15,7 @@ use settee_testkit::{
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// The phase and the seconds in which a request timed out; timers may be a few milliseconds late.
+/// The phase in which a request timed out, and after how many seconds; timers may be a few milliseconds late.
 fn timeout_of(error: GetProcError) -> (Phase, u64) {
     match error {
         GetProcError::Timeout { phase, waited, .. } if waited.subsec_millis() < 10 => {
@@ -307,7 +307,7 @@ async fn d12_a_changed_timeout_applies_to_the_next_request() {
 }
 
 #[actix_rt::test]
-async fn d16_spellings_of_a_language_in_any_case_share_one_pool_and_one_limit() {
+async fn d16_upper_and_lower_case_spellings_of_a_language_share_one_pool_and_one_limit() {
     let child = ScriptedChild::new(Script::echo());
     let pool = TestPool::builder()
         .hard_limit(1)

@@ -129,7 +129,7 @@ fn pages_of_all_documents_and_of_jobs_honour_skip() {
     );
     let jobs = rows(&web, "/_scheduler/jobs?limit=100000");
     let all = ids(&jobs, "jobs", "id");
-    assert_eq!(all.len(), COUNT / 3 * 2, "more than are answered at a time");
+    assert_eq!(all.len(), COUNT / 3 * 2, "more jobs than one query returns");
     let page = rows(&web, "/_scheduler/jobs?skip=599&limit=5");
     assert_eq!(ids(&page, "jobs", "id"), all[599..]);
     assert_eq!(

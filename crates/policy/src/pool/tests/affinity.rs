@@ -21,7 +21,7 @@ fn one_held_one_idle(limits: Limits) -> (World, Lease, Lease) {
     (world, held, idle)
 }
 
-/// A request of a database without a document.
+/// A request of a database, without a design document.
 fn of(db: &str) -> Option<Affinity> {
     let tenant = Tenant::Database(db.into());
     Some(Affinity { tenant, ddoc: None })
@@ -72,7 +72,7 @@ fn waiter_reaps_when_the_last_process_of_its_database_dies() {
 }
 
 #[test]
-fn later_waiter_overtakes_onto_a_process_that_the_oldest_cannot_use() {
+fn later_waiter_gets_a_process_that_the_oldest_cannot_use() {
     let (mut world, held, idle) = one_held_one_idle(patient(2));
     let oldest = world.ask(3, tagged("db1", "_design/1"));
     let later = world.ask(4, tagged("db2", "_design/1"));
@@ -82,7 +82,7 @@ fn later_waiter_overtakes_onto_a_process_that_the_oldest_cannot_use() {
 }
 
 #[test]
-fn waiter_without_a_document_overtakes_onto_a_process_of_its_own_database_only() {
+fn later_waiter_without_a_design_document_gets_only_a_process_of_its_own_database() {
     let (mut world, _, idle) = one_held_one_idle(patient(2));
     world.ask(3, tagged("db1", "_design/1"));
     for other in [None, of("db3")] {
@@ -112,7 +112,7 @@ fn oldest_waiter_that_may_overtake_is_served() {
 }
 
 #[test]
-fn no_waiter_overtakes_onto_a_process_that_the_oldest_can_use() {
+fn no_later_waiter_gets_a_process_that_the_oldest_can_use() {
     let (mut world, held, _) = one_held_one_idle(patient(2));
     let oldest = world.ask(3, tagged("db1", "_design/1"));
     let other = world.ask(4, None);

@@ -96,7 +96,7 @@ fn bounded(in_use: fn() -> usize) -> Http {
 }
 
 #[tokio::test]
-async fn requests_of_many_jobs_to_a_slow_server_queue_and_feeds_do_not() {
+async fn requests_of_many_jobs_queue_for_a_slow_server_and_feeds_do_not() {
     let server = Held::start().await;
     let http = bounded(|| 0);
     let mut jobs = JoinSet::new();

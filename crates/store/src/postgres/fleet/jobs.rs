@@ -41,7 +41,7 @@ const SET_IDS: &str = "WITH held AS MATERIALIZED (SELECT j.doc_id, a.rep_id, ARR
      AND (j.rep_id IS DISTINCT FROM t.rep_id OR j.servers IS DISTINCT FROM t.servers)) \
      SELECT doc_id, by FROM taken";
 
-/// Attempts to find a document that takes the replication concurrently.
+/// Maximum attempts of [`SET_IDS`]: one fails if another document takes a replication concurrently.
 const TRIES: usize = 3;
 
 pub(super) fn rows(docs: &[DocId], rows: &[Row]) -> Result<Vec<JobRow>, tokio_postgres::Error> {
