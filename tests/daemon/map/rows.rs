@@ -483,7 +483,7 @@ fn a_running_service_reports_the_same_errors_and_logs_as_the_commands_own_pool()
     for expected in [
         "log: at 2",
         "map.js:1:62: Error: odd (document d00000)",
-        "over 1 of 3 documents",
+        "for 1 of 3 documents",
     ] {
         assert!(
             there.2.iter().any(|line| line.contains(expected)),

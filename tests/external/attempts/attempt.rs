@@ -1,7 +1,7 @@
 //! One attempt: something that a function must not be able to do.
 //!
-//! PROMISES  [`Attempt::fails_in_a_cell`] passes only if the attempt works without a cell, fails in one, and the pool
-//!           serves the next client. It skips an attempt that this machine does not allow even without a cell, with
+//! PROMISES  [`Attempt::fails_in_a_cell`] passes only if the attempt works without a cell and fails in one; that the
+//!           pool serves the next client is proved by the next attempt, and after the last one by the site. It skips an attempt that this machine does not allow even without a cell, with
 //!           the reason from [`Attempt::is_possible`], and one whose layer this machine lacks.
 //! LIMITS    An error in the attempt's own code fails the test with or without a cell; it never counts as a refusal.
 
@@ -129,7 +129,6 @@ impl Attempt {
         if let Outcome::Nothing(why) = outcome {
             println!("{}: {why}", self.id);
         }
-        cell.serves_the_next_client();
     }
 
     /// Returns whether the cell prevented the attempt.

@@ -1,7 +1,7 @@
 //! Where attempts are made: a service whose only language runs unrestricted Python.
 //!
-//! PROMISES  A shared site is one service for all its holders; it is stopped when the last one drops it, and leaves
-//!           nothing behind.
+//! PROMISES  A shared site is one service for all its holders; when the last one drops it, it serves one more client,
+//!           stops, and leaves nothing behind.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -60,6 +60,7 @@ pub struct Site {
     service: Option<Service>,
     places: Value,
     outside: Outside,
+    is_shared: bool,
 }
 
 /// Files, a process and listeners that functions must not reach.
@@ -84,10 +85,10 @@ impl Site {
             .unwrap_or_else(|poisoned| poisoned.into_inner());
         let place = shared.entry((mode, network)).or_default();
         place.upgrade().unwrap_or_else(|| {
-            let site = Arc::new(Self::start(
-                mode,
-                &format!("max_uses = 1\nnetwork = {network}\n"),
-            ));
+            let pool = format!("max_uses = 1\nnetwork = {network}\n");
+            let mut site = Self::start(mode, &pool);
+            site.is_shared = true;
+            let site = Arc::new(site);
             *place = Arc::downgrade(&site);
             site
         })
@@ -156,6 +157,7 @@ impl Site {
             service: Some(service),
             places,
             outside,
+            is_shared: false,
         }
     }
 
@@ -226,6 +228,9 @@ pub fn call_of(language: &str, source: &str, document: &Value) -> Value {
 
 impl Drop for Site {
     fn drop(&mut self) {
+        if self.is_shared && !std::thread::panicking() {
+            self.serves_the_next_client();
+        }
         let service = self.service.take();
         if let Some(service) = service.filter(|_| !std::thread::panicking()) {
             service.stop();
