@@ -15,7 +15,7 @@ use super::{Client, ClientError, DdocIn, wire};
 pub struct Mapping<'a, D> {
     /// The language.
     pub lang: &'a str,
-    /// The database of the functions; `None`: this client's own.
+    /// The database that the functions belong to; `None`: they belong to this client.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub db: Option<&'a str>,
     /// Modules by name that the functions may require; `None` for none.
@@ -32,7 +32,7 @@ pub struct Mapping<'a, D> {
 pub struct Reducing<'a> {
     /// The language.
     pub lang: &'a str,
-    /// The database of the functions; `None`: this client's own.
+    /// The database that the functions belong to; `None`: they belong to this client.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub db: Option<&'a str>,
     /// Sources, and names of built-in reducers.
@@ -46,7 +46,7 @@ pub struct Reducing<'a> {
 pub struct Indexing<'a, D> {
     /// The language.
     pub lang: &'a str,
-    /// The database of the function; `None`: this client's own.
+    /// The database that the function belongs to; `None`: it belongs to this client.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub db: Option<&'a str>,
     /// The function's source.
@@ -62,7 +62,7 @@ pub struct Indexing<'a, D> {
 pub struct Compiling<'a> {
     /// The language.
     pub lang: &'a str,
-    /// The database of the function; `None`: this client's own.
+    /// The database that the function belongs to; `None`: it belongs to this client.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub db: Option<&'a str>,
     /// The view's name, for the error.
