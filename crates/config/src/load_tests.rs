@@ -482,7 +482,7 @@ fn mistakes_in_the_sections_of_pools_are_reported_with_their_place_and_the_neare
         "a.toml:14: \"_x\" cannot be the name of a section [pools.NAME]: use 1 to 100 of \
          a to z, digits, _, - and inner dots, beginning with a letter or a digit",
         "a.toml:7: there is no key \"maxx\" in section [pools.c]: did you mean \"max\"?",
-        "a.toml:20: [pools.e] max: the text \"many\" is not what this key takes: it must be a whole \
+        "a.toml:20: [pools.e] max: the text \"many\" is not valid for this key: it must be a whole \
          number from 0 to 1000000",
         "a.toml:2: [pools.a] language = \"perl\": no such language is configured: name its command \
          in [query_servers], or take one of javascript, query",

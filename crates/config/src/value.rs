@@ -151,7 +151,7 @@ impl Raw {
     }
 
     fn misfit(&self) -> String {
-        format!("{} is not what this key takes", self.describe())
+        format!("{} is not valid for this key", self.describe())
     }
 }
 

@@ -269,7 +269,7 @@ impl Drop for Held {
     }
 }
 
-/// Appends to a string that may be very long. Adds capacity of at most [`LONG_BYTES`], or the length of `more` if greater.
+/// Appends to a string that may be very long. It grows by [`LONG_BYTES`] at most, or by `more` if longer.
 ///
 /// # Errors
 /// [`rquickjs::Error::Allocation`] when the system has no more memory.
