@@ -24,7 +24,7 @@
     try { return error[name]; } catch (unreadable) { return undefined; }
   }
 
-  // Returns whether the engine raised this because memory is exhausted: null, if it has no room for an exception.
+  // Returns whether the engine raised this because memory is exhausted. Without room for an exception it raises null.
   function exhausted(error) {
     if (error === null) { return host.full(); }
     if (part(error, 'name') !== 'InternalError') { return false; }
