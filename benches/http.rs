@@ -1,7 +1,7 @@
 //! `/_query/ddoc` with a validate function at 1, 10 and 50 keep-alive connections: calls per second and the 99th
-//! percentile, beside as many requests for `/_up`, which never reach the pool. In CPU time of all processes: calls
-//! with a report beside those without, and, at 10 connections, calls beside nginx with php-fpm (skipped if not
-//! installed).
+//! percentile, beside as many requests for `/_up`, which never reach the pool. Also compares the CPU time of all
+//! processes: for calls with and without a report, and, at 10 connections, for calls and for the same function behind
+//! nginx with php-fpm (skipped if not installed).
 
 mod common;
 
@@ -20,7 +20,7 @@ const CONNECTIONS: [usize; 3] = [1, 10, 50];
 const CALLS: usize = 6_000;
 const ROUNDS: usize = 3;
 
-/// Maximum cost of a call, relative to `/_up`: it crosses to the pool and back, and a child runs a function.
+/// Maximum time of a call, relative to `/_up`: a call crosses to the pool and back, and a child runs a function.
 const WANTED: f64 = 6.0;
 
 /// Maximum CPU time of a call with a report, relative to one without.
@@ -151,7 +151,7 @@ struct Run {
 }
 
 impl Measured {
-    /// The CPU time of the programs so far, and of their children.
+    /// Returns the CPU time of the programs so far, and that of their children, in nanoseconds.
     fn used(&self) -> [f64; 2] {
         let own = self.programs.iter().copied();
         let processes = own.clone().flat_map(children).map(nanoseconds);

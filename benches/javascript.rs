@@ -196,7 +196,7 @@ fn median(count: usize, mut measure: impl FnMut() -> Duration) -> f64 {
     times[count / 2].as_secs_f64() * 1e6
 }
 
-/// The latency of `reset`, beside that of an echo.
+/// Prints the latency of `reset`, beside that of an echo.
 fn resets() {
     let timed = |child: &mut Prompted| {
         let begin = Instant::now();

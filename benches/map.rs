@@ -1,6 +1,6 @@
 //! `settee map` from standard input to standard output, compared with the query server that does its work: one
 //! `settee couchjs` with full pipes, pinned to one core together with its driver; and with the same view in ten lines
-//! of Node, and in DuckDB's SQL (Python's module; each is skipped if not installed).
+//! of Node and in the SQL of DuckDB, run from Python. Node and DuckDB are skipped if not installed.
 //!
 //! `cargo bench --bench map`. CPU times are those of all processes of a run, `settee` and its children; other load
 //! changes them less than wall-clock times. `SETTEE_BENCH_PROGRAM` names another build to measure,
@@ -16,7 +16,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 const DOCUMENTS: usize = 100_000;
-/// An odd number: the median of the rounds' ratios counts.
+/// Odd, because the median of the rounds' ratios is printed.
 const ROUNDS: usize = 9;
 const WRITE_BYTES: usize = 64 * 1024;
 
@@ -195,7 +195,7 @@ fn report() {
             let mut ratios: Vec<f64> = pairs.map(|(map, other)| map.cpu / other.cpu).collect();
             ratios.sort_by(f64::total_cmp);
             let middle = ratios[ratios.len() / 2];
-            println!("{:<44} map takes {middle:>4.2} of its CPU", "");
+            println!("{:<44} map uses {middle:>4.2} of its CPU time", "");
         }
     }
 }

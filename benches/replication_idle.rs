@@ -6,10 +6,11 @@
 //!           `/proc`.
 //!           `SETTEE_BENCH_JOBS`, `SETTEE_BENCH_SERVERS` and `SETTEE_BENCH_SECONDS` set the number of replications
 //!           and of servers, and the duration (10000, 10, 60). With `SETTEE_BENCH_OUTAGE`, in seconds, all servers
-//!           then go down for this long, and jobs that crash meanwhile would back off for hours: prints when all run
-//!           again, and the maximum of connections and requests per second. `SETTEE_BENCH_FEED` is
-//!           `[replicator] feed` (continuous). With `db_updates` the service settles for longer: idle connections
-//!           are closed every `connection_close_interval`, so one may stay open for twice as long.
+//!           then go down for this long. Prints how long it takes until all jobs run again (one that crashed would
+//!           back off for hours), and the maximum of new connections and of requests per second.
+//!           `SETTEE_BENCH_FEED` sets `[replicator] feed` (continuous). With `db_updates` the service settles for
+//!           longer: idle connections are closed every `connection_close_interval`, so one may stay open for twice as
+//!           long.
 //!           With `SETTEE_BENCH_STORE`, the URL of an empty PostgreSQL, `SETTEE_BENCH_DAEMONS` services (1) share the
 //!           replications; memory and CPU time are their sums.
 //! LIMITS    Linux. Without TLS. Both processes need a descriptor for each replication.
@@ -29,7 +30,7 @@ const WANTED_BYTES: u64 = 600 << 20;
 const WANTED_CPU: f64 = 0.15;
 /// Maximum time until all jobs run again after an outage.
 const BACK_MAX: Duration = Duration::from_secs(120);
-/// How long the service settles before it is measured, without and with waiting for idle connections to be closed.
+/// How long the service settles before it is measured; with `db_updates`, until idle connections are closed.
 const SETTLE: Duration = Duration::from_secs(12);
 const SETTLE_UNTIL_CLOSED: Duration = Duration::from_secs(190);
 
@@ -63,8 +64,8 @@ fn main() {
     let servers = number("SETTEE_BENCH_SERVERS", 10);
     let servers: Vec<SocketAddr> = (0..servers).map(|_| start_database()).collect();
     let folder = tempfile::tempdir().expect("a folder");
-    // One more slot than jobs: the last job of a full table would wait for a cycle.
     let feed = std::env::var("SETTEE_BENCH_FEED").unwrap_or_else(|_| "continuous".into());
+    // One more slot than jobs: the last job of a full table would wait for a cycle.
     let replicator = format!(
         "max_jobs = {}\nbackoff_base = 14400\nfeed = \"{feed}\"",
         jobs + 1

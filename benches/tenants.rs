@@ -1,6 +1,6 @@
-//! The cost of many databases by number of processes and by `reuse`: calls per second, process starts, CPU time; CPU
-//! time per call and memory once all databases are warm, with isolates and with a process each; and the memory of a
-//! process.
+//! Measures what many databases cost: calls per second, process starts and CPU time, by number of processes and by
+//! `reuse`; CPU time per call and memory once all databases are warm, with isolates and with a process each; and the
+//! memory of one process.
 //!
 //! `cargo bench --bench tenants` prints the tables of docs/tuning.md. Each row of calls is the median of a few runs: in
 //! each, clients of a new service's socket call functions of random databases, in the built-in JavaScript or in Perl
@@ -286,7 +286,7 @@ fn cpu_of(pid: u64) -> f64 {
     tree(pid).into_iter().map(ticks).sum::<f64>() / TICKS_PER_SECOND
 }
 
-/// The cost of calls after every database was called, and the memory of all processes.
+/// Prints the cost of calls after every database was called, and the memory of all processes.
 fn warm() {
     println!(
         "\n| `reuse` | processes | databases | processor time per call | calls that make an isolate | memory |"
@@ -366,7 +366,7 @@ fn memory() {
             "{}\n",
             json!({"id": 1, "call": "ret_proc", "proc": proc})
         ));
-        // The reset of the next loan.
+        // The `reset` of the next loan frees what this one held.
         let lent = client.ask(&format!(
             "{}\n",
             json!({"id": 1, "call": "get_proc", "lang": server.language()})

@@ -22,8 +22,8 @@ use settee::policy::pool::Limits;
 pub type Batch<'a> = Box<dyn FnMut() -> LocalBoxFuture<'a, u64> + 'a>;
 
 /// Runs several operations in turn, batch by batch, and returns the nanoseconds per operation of each one's best
-/// batch. Measures this thread's CPU time, which other programs do not add to; the best batch, because they still
-/// compete for the caches.
+/// batch. Measures this thread's CPU time, to which other programs add nothing; takes the best batch, because they
+/// still compete for the caches.
 pub async fn best_batches<const N: usize>(rounds: u32, mut batches: [Batch<'_>; N]) -> [f64; N] {
     let mut best = [f64::INFINITY; N];
     for _ in 0..rounds {
@@ -71,7 +71,7 @@ pub fn median(mut figures: Vec<f64>) -> f64 {
     figures[figures.len() / 2]
 }
 
-/// Prints one line: a figure, its floor, and their ratio beside the wanted one.
+/// Prints one line: a figure, its floor, their ratio, and the maximum ratio wanted.
 pub fn report(what: &str, figure: f64, floor: f64, unit: &str, wanted: f64) {
     let ratio = figure / floor;
     let verdict = if ratio <= wanted { "ok" } else { "over" };

@@ -11,13 +11,13 @@ export type Fault = "client" | "function" | "query_server" | "host" | "settee";
 export interface Options {
   /** How long it may take to get a process, and how long each answer may take, in milliseconds. */
   timeoutMs?: number;
-  /** Where the process comes from. */
+  /** The pool, or the group of pools, that lends the process. */
   pool?: string;
   group?: string;
   /** Whether to return a Report instead of the value alone. */
   report?: boolean;
   requestId?: string;
-  /** Ends the call, and what runs for it. */
+  /** Aborts the call and frees its process. */
   signal?: AbortSignal;
 }
 
@@ -25,7 +25,7 @@ export interface Options {
 export interface FunctionOptions extends Options {
   /** `javascript` if left out. */
   lang?: string;
-  /** The database whose functions they are. */
+  /** The database that the functions belong to. */
   db?: string;
 }
 
@@ -72,7 +72,7 @@ export interface LeaseOptions {
 
 /** What went wrong in a function, as far as known. */
 export interface FunctionError {
-  /** Its path in the design document, or its place in `funs`. */
+  /** The function's path in the design document, or its index in `funs`. */
   function?: string | number;
   /** The id of the document. */
   doc?: string;
@@ -86,7 +86,7 @@ export interface FunctionError {
   stack?: string[];
 }
 
-/** What the service tells of a call with `report: true`: its value, and what happened on the way. */
+/** The result of a call with `report: true`: its value, log lines, errors and cost. */
 export interface Report<T> {
   value: T;
   request_id?: string;
@@ -100,11 +100,11 @@ export interface Report<T> {
 
 export type Outcome<T, O> = O extends { report: true } ? Report<T> : T;
 
-/** The pieces of a list's body, one by one. To be iterated once. */
+/** The pieces of a list's body. Can be iterated only once. */
 export class Chunks implements AsyncIterable<string> {
   readonly response: Response;
   [Symbol.asyncIterator](): AsyncIterator<string>;
-  /** Ends a list that is not read to its end. */
+  /** Ends the list before all its pieces are read. */
   close(): Promise<void>;
 }
 
@@ -115,19 +115,19 @@ export class Proc {
   readonly lang: string;
   readonly osPid: number | null;
   readonly config: Json;
-  /** Why the service took the process away, null while it did not. */
+  /** Why the service revoked the process; null while it has not. */
   readonly down: { down: string; name: string; reason: string } | null;
-  /** Makes the process forget functions; the first prompt to a process. */
+  /** Makes the process forget its functions; must be the first prompt. */
   reset(): Promise<Json>;
   /** Sends a command, such as `["map_doc", doc]`, and returns the answer of the process. */
   prompt(command: Json[], options?: { timeoutMs?: number; signal?: AbortSignal }): Promise<Json>;
   setTimeout(timeoutMs: number): Promise<boolean>;
-  /** Gives the process back; with "fail" it is not used again. False if this client does not hold it. */
+  /** Returns the process; with "fail" it is not used again. False if this client does not hold it. */
   retProc(status?: "ok" | "fail"): Promise<boolean>;
   [Symbol.asyncDispose](): Promise<void>;
 }
 
-/** What a process does now. */
+/** The state of a process. */
 export interface Process {
   name: string;
   pool: string;
@@ -138,20 +138,20 @@ export interface Process {
   [member: string]: Json;
 }
 
-/** What is wrong with a daemon, the worst first; nothing is known of another one of a fleet that has told nothing. */
+/** A daemon's problems, the worst first. `unknown` is the status of another daemon that has not reported yet. */
 export interface Health {
   status: "ok" | "warning" | "critical" | "unknown";
   problems: { kind: string; severity: "warning" | "critical"; cause: string; remedy: string; [member: string]: Json }[];
   [member: string]: Json;
 }
 
-/** What is wrong with the daemons of a fleet, the one that was asked first. */
+/** The worst status in a fleet, and the health of each daemon, starting with the one asked. */
 export interface FleetHealth {
   status: "ok" | "warning" | "critical";
   daemons: Health[];
 }
 
-/** What a pool does. */
+/** The state of a pool. */
 export interface Pool {
   name: string;
   language: string;
@@ -164,7 +164,7 @@ export interface Pool {
   [member: string]: Json;
 }
 
-/** What a database has cost; `db` is null for functions of no database. */
+/** What a database has cost; `db` is null for functions without a database. */
 export interface Tenant {
   db: string | null;
   calls: number;
@@ -176,7 +176,7 @@ export interface Tenant {
   bytes: number;
 }
 
-/** What a replication does. Of a document without a job some members are missing. */
+/** The state of a replication. A document without a job lacks some members. */
 export interface Job {
   id?: string | null;
   doc_id?: string | null;
@@ -186,7 +186,10 @@ export interface Job {
   [member: string]: Json;
 }
 
-/** Which replications: names of `states` with commas between; `match` (of the document or the job) to `daemon` are patterns with `*` and `?`. */
+/**
+ * Selects replications. `states` are comma-separated names; `match` (the id of the document or the job), `source`,
+ * `target`, `reason` and `daemon` are patterns with `*` and `?`.
+ */
 export interface JobsQuery {
   states?: string;
   match?: string;
@@ -199,7 +202,7 @@ export interface JobsQuery {
   skip?: number;
 }
 
-/** What protects a connection, as node:tls has it: PEM texts of authorities, of a certificate and of its key. */
+/** Options of node:tls: the authorities' certificates, a certificate and its key, as PEM texts. */
 export interface TlsOptions {
   ca?: string | Uint8Array;
   cert?: string | Uint8Array;
@@ -212,24 +215,24 @@ export interface ClientOptions {
   password?: string;
   tls?: TlsOptions;
   /**
-   * How long a call is tried again, in seconds from its first failure on: after a loss, and after errors that say `retry`.
-   * If it is left out only after a loss, for 30 seconds; with 0 never.
+   * How long a call is retried, in seconds since its first failure, if the connection is lost or the error has `retry`.
+   * By default 30 seconds, but only if the connection is lost; 0: never.
    */
   retryFor?: number;
-  /** How long a call may take with all its tries, in milliseconds. */
+  /** How long a call may take including retries, in milliseconds. */
   callMs?: number;
 }
 
 /** A client of the service at `unix:PATH`, a path, `tcp:HOST:PORT`, `tls:HOST:PORT`, `http://HOST:PORT/` or `https://HOST:PORT/`. */
 export class Client {
   constructor(address: string, options?: ClientOptions);
-  /** For each document a list for each function of `[key, value]`. */
+  /** For each document, the `[key, value]` rows of each function. */
   map<O extends MapOptions>(funs: Json[], docs: Doc[], options?: O): Promise<Outcome<[Json, Json][][][], O>>;
-  /** The same of documents that come one by one, as they come. At most 300 are taken whose rows were not given yet. */
+  /** Maps documents as they arrive. Takes at most 300 documents whose rows are not yet yielded. */
   map(funs: Json[], docs: Iterable<Doc> | AsyncIterable<Doc>, options?: MapOptions & { report?: false }): AsyncGenerator<[Json, Json][][], void, undefined>;
-  /** A result for each function, of rows `[[key, id], value]`. */
+  /** A result for each function, from rows `[[key, id], value]`. */
   reduce<O extends ReduceOptions>(funs: string[], rows: Json[], options?: O): Promise<Outcome<Json[], O>>;
-  /** A result for each function, of earlier results: rows with a value for each function. */
+  /** A result for each function, from earlier results: rows with a value for each function. */
   rereduce<O extends ReduceOptions>(funs: string[], values: Json[], options?: O): Promise<Outcome<Json[], O>>;
   /** True; throws a CompilationError for a function that does not compile. */
   compile<O extends CompileOptions>(fun: Json, options?: O): Promise<Outcome<true, O>>;
@@ -242,15 +245,15 @@ export class Client {
   /** For each edit true, or what the function threw. */
   validate<O extends ValidateOptions>(db: string, ddoc: DesignDoc, edits: { newDoc: Doc; oldDoc?: Doc | null }[], options?: O): Promise<Outcome<(true | { forbidden: Json } | { unauthorized: Json })[], O>>;
   show<O extends RequestOptions>(db: string, ddoc: DesignDoc, name: string, doc?: Doc | null, options?: O): Promise<Outcome<Response, O>>;
-  /** To write the document is up to the caller. */
+  /** Writing the document is up to the caller. */
   update<O extends RequestOptions>(db: string, ddoc: DesignDoc, name: string, doc?: Doc | null, options?: O): Promise<Outcome<[Doc | null, Response], O>>;
-  /** What becomes of a request; null if no rule fits. */
+  /** The rewritten request; null if no rule matches. */
   rewrite<O extends Options>(db: string, ddoc: DesignDoc, req: Json, options?: O): Promise<Outcome<Json, O>>;
-  /** Over HTTP rows are sent as they come, and the pieces come as they are made. */
+  /** Over HTTP, rows are sent as they are produced, and pieces arrive as they are made. */
   list<O extends ListOptions>(db: string, ddoc: DesignDoc, name: string, rows: Iterable<Row> | AsyncIterable<Row>, options?: O): Promise<Outcome<Chunks, O>>;
-  /** What each process does now, the longest running first. */
+  /** The state of each process, the longest running first. */
   ps(pool?: string): Promise<{ total_rows: number; procs: Process[] }>;
-  /** Ends a process by its `name` in `ps`, with `now` at once. */
+  /** Kills a process by its `name` in `ps` if it is answering or with `now`; otherwise stops it gracefully. */
   kill(name: string, options?: { now?: boolean }): Promise<{ how: "killed" | "told" | "ending"; proc: Process }>;
   /** What is wrong with the service, and what to do about it. */
   health(options: { fleet: true }): Promise<FleetHealth>;
@@ -258,27 +261,27 @@ export class Client {
   pools(): Promise<{ total_rows: number; pools: Pool[] }>;
   /** What databases have cost since counting began. */
   tenants(query?: { db?: string; sort?: string; limit?: number }): Promise<{ since: string; until: string; total_rows: number; tenants: Tenant[] }>;
-  /** Replications. */
+  /** The replications that the query selects. */
   jobs(query?: JobsQuery): Promise<{ total_rows: number; offset: number; jobs: Job[] }>;
-  /** Any call of the socket by its own name, with its own arguments. It is not repeated after a loss. */
+  /** Any call of the socket by its own name, with its own arguments. Not retried if the connection is lost. */
   call(name: string, args?: Record<string, Json>): Promise<Json>;
-  /** Borrows a process, to be given back with `retProc`. Its first prompt is `reset`. */
+  /** Borrows a process, to be returned with `retProc`. Its first prompt is `reset`. */
   getProc(options: LeaseOptions): Promise<Proc>;
-  /** Borrows a process and resets it: for a block, or for the caller to give back (`await using`). */
+  /** Borrows and resets a process. It is returned after the block; without one, by the caller (`await using`). */
   lease<T>(options: LeaseOptions, block: (proc: Proc) => Promise<T>): Promise<T>;
   lease(options: LeaseOptions): Promise<Proc>;
   close(): void;
 }
 
-/** Any failure of a call. Members that did not come are undefined. */
+/** Any failure of a call. Members that the service did not send are undefined. */
 export class SetteeError extends Error {
   readonly name: string;
   readonly reason: Json;
   readonly fault: Fault;
   readonly retry: boolean;
   /**
-   * Whether the query server printed more lines than it was asked for, so that earlier answers of the process may be those
-   * of other prompts.
+   * Whether the query server printed more lines than requested, so that earlier answers of the process may belong to
+   * other prompts.
    */
   readonly shifted: boolean;
   readonly details: Record<string, Json>;
@@ -298,8 +301,8 @@ export class SetteeError extends Error {
   readonly line?: number;
 }
 /**
- * No connection could be made, or it ended before the reply. `sent`: the service may have got the call. `retry` is false
- * where a certificate cannot be verified.
+ * No connection could be made, it ended before the reply, or the service is stopping. `sent` is whether the service may
+ * have received the call. `retry` is false if a certificate cannot be verified.
  */
 export class Unavailable extends SetteeError {
   readonly name: "unavailable";
@@ -309,11 +312,11 @@ export class Unavailable extends SetteeError {
 export class ClientClosed extends SetteeError {
   readonly name: "client_closed";
 }
-/** What came is not the protocol. */
+/** The peer does not speak the protocol. */
 export class ProtocolError extends SetteeError {
   readonly name: "protocol_error";
 }
-/** The service, or a function that it ran, said no. What has no class of its own below is a plain one. */
+/** The service, or a function that it ran, reported an error. One without a class below is a plain ServiceError. */
 export class ServiceError extends SetteeError {}
 /** An argument is missing or wrong. */
 export class BadRequest extends ServiceError {
@@ -335,12 +338,12 @@ export class Forbidden extends ServiceError {
 export class NotFound extends ServiceError {
   readonly name: "not_found";
 }
-/** The time was up; `phase` says for what. */
+/** A time limit was exceeded; `phase` says which. */
 export class CallTimeout extends ServiceError {
   readonly name: "timeout";
   readonly phase: string;
 }
-/** The service takes no more for now. `retry_after_ms` says when to try again, if that is known. */
+/** The service accepts no more work for now. `retry_after_ms` says when to retry, if known. */
 export class Busy extends ServiceError {
   readonly name: "pool_busy" | "tenant_busy" | "throttled" | "too_many_held" | "too_many_requests";
 }

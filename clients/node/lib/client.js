@@ -175,7 +175,7 @@ class Client {
     const call = (batch, signal) =>
       this.#function("map_docs", { lang: "javascript", funs, docs: batch }, { ...options, signal });
     if (Array.isArray(docs)) return call(docs, options.signal);
-    if (options.report) throw mistake("documents that come one by one have no report: pass an array");
+    if (options.report) throw mistake("documents from an iterable have no report: pass an array");
     return stream(call, docs, options.signal);
   }
 

@@ -1,5 +1,5 @@
 "use strict";
-// Documents mapped as they arrive: in calls of bounded size, a bounded number at a time, rows in order.
+// Maps documents as they arrive: in calls of bounded size, a bounded number of calls at a time, with rows in order.
 
 // Maximum documents of one call.
 const BATCH_DOCS_MAX = 100;
@@ -16,8 +16,8 @@ const BATCHES_MAX = 2;
 // Maximum documents taken whose rows are not yet yielded: those of `BATCHES_MAX` calls, and of the next one.
 const STREAM_DOCS_MAX = 300;
 
-// Yields the rows of each document. `call` begins a call, which ends when its signal is aborted; the signal `caller`
-// ends all.
+// Yields the rows of each document. `call` begins a call for documents, which ends when the given signal is aborted;
+// aborting the signal `caller` ends all calls.
 async function* stream(call, docs, caller) {
   caller?.throwIfAborted();
   const control = new AbortController();
@@ -65,7 +65,7 @@ class Calls {
   #timer = null;
   #isDue = false;
   #isOver = false;
-  // Set when there is another call, or the last one has begun.
+  // Set when a call begins, when there are no more documents, and when the stream is aborted.
   #begun = new Event();
   // Set when the next batch has room.
   #room = new Event();

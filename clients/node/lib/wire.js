@@ -299,7 +299,7 @@ class SocketTransport {
 
   async manage(...request) {
     if (this.#http) return this.#http.manage(...request);
-    throw mistake(`the service is not managed at ${this.#address}: take an http:// or https:// address`);
+    throw mistake(`the service is not managed at ${this.#address}: use an http:// or https:// address`);
   }
 
   async connection() {

@@ -32,7 +32,7 @@ test("every call returns its value", () =>
     }
   }));
 
-test("every error has its class, its fault and whether to retry", () =>
+test("every error has its class, its fault and its retry flag", () =>
   everywhere(async (client, address) => {
     for (const call of TABLE.errors) {
       const { class: kind, ...expected } = call[3];
@@ -326,7 +326,7 @@ test("the daemon returns reports", () =>
     assert.deepEqual([report.value, report.logs[0].message], [[[[[1, null]]]], "hello"]);
   }));
 
-test("another server is a protocol error", () =>
+test("a server that speaks another protocol causes a protocol error", () =>
   scripted((_request, reply) => reply("HTTP/1.1 400 Bad Request"), async (address) => {
     const client = new settee.Client(address);
     await assert.rejects(client.map([], []), settee.ProtocolError);
@@ -445,7 +445,7 @@ test("pending calls fail when the client is closed", async () => {
 
 const BUSY = { name: "pool_busy", reason: "too many wait", fault: "settee", retry: true };
 
-// Runs a test against a service that fails the first `times` calls; returns how many calls arrived.
+// Runs a test against a service that fails the first `times` calls; returns the number of calls that arrived.
 async function refusing(times, error, options, use) {
   const tries = [];
   const serve = ({ id, call }, reply) => reply({ id, ...(tries.push(call) > times ? { ok: [] } : { error }) });
@@ -483,7 +483,7 @@ test("neither mistakes nor calls that must not be repeated are retried", async (
   }
 });
 
-test("a query to a busy service is retried and an order is not", async () => {
+test("a query to a busy service is retried and a kill is not", async () => {
   const asked = await busy(2, async (client) => assert.deepEqual(await client.ps(), { ok: [] }));
   assert.equal(asked.length, 3);
   const ordered = await busy(2, (client) => assert.rejects(client.kill("javascript/1"), settee.Busy));

@@ -122,7 +122,7 @@ for (const [address, options] of MANAGED) {
 
 test("a client that may not manage the service gets an error", async () => {
   for (const [address, password, kind, reason] of [
-    [TCP, "secret", settee.BadRequest, "take an http:// or https:// address"],
+    [TCP, "secret", settee.BadRequest, "use an http:// or https:// address"],
     [HTTP, "secret", settee.Forbidden, "ann"],
     [UNIX, "secret", settee.Forbidden, "ann"],
     [UNIX, "wrong", settee.Unauthorized, ""],

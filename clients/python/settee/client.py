@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 _Coroutine = Coroutine[Any, Any, Any]
 _Run = Callable[[_Coroutine], Any]
 
-#: The reply to a try, and its connection if that matters.
+#: The reply to an attempt, and for ``get_proc`` its connection.
 _Attempt = Tuple[Json, Optional[Connection]]
 
 _T = TypeVar("_T")
@@ -94,7 +94,7 @@ def _milliseconds(seconds: Optional[float]) -> Optional[int]:
 
 
 def _unless_stopping(reply: Json) -> Json:
-    """Raises for a reply of a service that is stopping: a retry may reach its successor."""
+    """Returns a reply, but raises that of a service that is stopping: a retry may reach its successor."""
     error = reply.get("error")
     if isinstance(error, dict) and error.get("name") in ("shutting_down", "draining"):
         raise service_error(error)
@@ -158,7 +158,7 @@ class _Lent:
         self.lang: Optional[str] = lent.get("lang")
         self.os_pid: Optional[int] = lent.get("os_pid")
         self.config: Json = lent.get("config") or {}
-        #: Why the service took the process away: an object with ``name`` and ``reason``, None while it did not.
+        #: Why the service revoked the process: an object with ``name`` and ``reason``; None while it has not.
         self.down: Optional[Down] = None
         self._connection, self._core, self._run, self._abandoned = connection, core, core.run, False
         connection.downs[self.token] = functools.partial(setattr, self, "down")
@@ -254,7 +254,7 @@ class _Core:
         return reply
 
     async def function(self, name: str, arguments: Json, options: Options) -> Any:
-        """Runs functions. That has no side effects, so it is retried if the connection is lost."""
+        """Runs functions. They have no side effects, so the call is retried if the connection is lost."""
         arguments = _present(**arguments, **_options(**options))
         return _value(await self._reply(name, True, self.transport.call, name, arguments), "report" in arguments)
 
@@ -264,7 +264,7 @@ class _Core:
             raise ClientClosed
         if self._process != os.getpid():
             reply.close()
-            raise mistake(f"this belongs to process {self._process}, which forked: use a client of process {os.getpid()}")
+            raise mistake(f"the client belongs to process {self._process}, which forked: use one of {os.getpid()}")
         try:
             return await asyncio.wait_for(reply, self._seconds)
         except Unavailable:
@@ -331,7 +331,7 @@ class _Core:
         return replace(outcome, value=found) if isinstance(outcome, Report) else found
 
     async def _check(self, selector: Json) -> None:
-        """Raises for an invalid selector: ``map_docs`` accepts a definition with one, which matches nothing."""
+        """Raises for an invalid selector, which ``map_docs`` accepts but which matches nothing."""
         ddoc = {"_id": "_design/selector", "language": "query", "validate_doc_update": selector}
         await self.function("validate_docs", {"db": "selector", "ddoc": ddoc, "docs": [{"newDoc": {}}]}, {})
 
@@ -371,7 +371,7 @@ class Options(TypedDict, total=False):
 
     #: How long it may take to get a process, and how long each answer may take, in seconds.
     timeout: Optional[float]
-    #: The source of the process.
+    #: The pool, or the group of pools, that lends the process.
     pool: Optional[str]
     group: Optional[str]
     request_id: Optional[str]
@@ -566,7 +566,8 @@ class _Calls(Generic[_ListT]):
 
     @method
     def kill(self, name: str, *, now: bool = False) -> Killed:
-        """Ends a process by its ``name`` in :meth:`ps`, with ``now`` at once. Returns ``how``, and its row, ``proc``."""
+        """Kills a process by its ``name`` in :meth:`ps` if it is answering or with ``now``; otherwise stops it
+        gracefully. Returns ``how``, and the process before, ``proc``."""
         if not re.fullmatch(r"[^/]+/\d+", name):
             raise mistake(f"no process is named {name!r}: write it as POOL/NUMBER, as ps does")
         return self._run(self._core.manage("DELETE", f"/_procs/{quote(name)}", now="true" if now else None))
@@ -603,8 +604,8 @@ class _Calls(Generic[_ListT]):
         limit: Optional[int] = None,
         skip: Optional[int] = None,
     ) -> Jobs:
-        """Replications: ``total_rows`` and ``jobs``. ``states`` are comma-separated names; ``match`` (of the document
-        or the job) and what follows it are patterns with ``*`` and ``?``."""
+        """Replications: ``total_rows`` and ``jobs``. ``states`` are comma-separated names; ``match`` (the id of the
+        document or the job), ``source``, ``target``, ``reason`` and ``daemon`` are patterns with ``*`` and ``?``."""
         patterns = {"match": match, "source": source, "target": target, "reason": reason, "daemon": daemon}
         query = {"states": states, "sort": sort, "limit": limit, "skip": skip, **patterns}
         return self._run(self._core.manage("GET", "/_scheduler/jobs", **query))
@@ -633,7 +634,7 @@ def _lease(
 
 def _no_report(options: Json) -> None:
     if options.get("report"):
-        raise mistake("documents that come one by one have no report: pass a list")
+        raise mistake("documents from an iterable have no report: pass a list")
 
 
 class AsyncClient(_Calls[AsyncChunks], Awaits):
@@ -745,7 +746,7 @@ class Client(_Calls[Chunks], Waits):
         self._begin()
 
     def _hand(self, coroutine: _Coroutine) -> concurrent.futures.Future[Any]:
-        """Begins a call."""
+        """Begins a call, and returns its future."""
         with self._handing:
             if self._closed:
                 coroutine.close()

@@ -253,7 +253,7 @@ class SocketTransport:
 
     async def manage(self, method: str, path: str) -> Any:
         if not self._http:
-            raise mistake(f"the service is not managed at {self._address}: take an http:// or https:// address")
+            raise mistake(f"the service is not managed at {self._address}: use an http:// or https:// address")
         return await self._http.manage(method, path)
 
     async def connection(self) -> Connection:

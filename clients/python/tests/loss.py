@@ -1,4 +1,4 @@
-"""A client of a service that is killed and restarted, by the parent, when this program requests it on standard output."""
+"""A client whose service the parent kills and restarts when this program requests it on standard output."""
 
 import threading
 import sys

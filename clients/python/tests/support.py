@@ -13,7 +13,7 @@ import urllib.request
 UNIX, TCP, HTTP = (os.environ[f"SETTEE_{kind}"] for kind in ("UNIX", "TCP", "HTTP"))
 ADDRESSES = (UNIX, TCP, HTTP)
 
-#: Addresses for an operator's calls, with the options.
+#: Addresses for an operator's calls, with the client's options.
 MANAGED = ((UNIX, {}), (HTTP, {"user": "root", "password": "secret"}))
 
 TABLE = json.loads(pathlib.Path(os.environ["SETTEE_CALLS"]).read_text(encoding="utf-8"))

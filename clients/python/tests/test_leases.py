@@ -100,7 +100,7 @@ class Leases(unittest.TestCase):
 
     def test_a_client_that_may_not_manage_the_service_gets_an_error(self):
         for address, options, kind, reason in (
-            (TCP, {}, settee.BadRequest, "take an http:// or https:// address"),
+            (TCP, {}, settee.BadRequest, "use an http:// or https:// address"),
             (HTTP, {}, settee.Forbidden, "ann"),
             (UNIX, {"user": "ann", "password": "secret"}, settee.Forbidden, "ann"),
             (UNIX, {"user": "ann", "password": "wrong"}, settee.Unauthorized, ""),

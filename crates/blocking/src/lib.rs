@@ -32,7 +32,7 @@ where
     W: FnOnce() -> T + Send + 'static,
 {
     let (reply, result) = oneshot::channel();
-    // The caller may have gone, and not need the result.
+    // The caller may be gone and not need the result.
     let started = builder.spawn(move || drop(reply.send(work())));
     async move {
         started.map_err(|error| {
@@ -44,7 +44,7 @@ where
     }
 }
 
-/// Limits how many pieces of work of a kind have a thread at a time; more wait for their turn.
+/// Limits the number of concurrent threads for one kind of work; further work waits for its turn.
 #[derive(Debug)]
 pub struct Turns(Semaphore);
 
@@ -70,7 +70,7 @@ impl Turns {
 }
 
 impl Turn {
-    /// As [`run`]. The turn ends with the work, even if the caller was dropped before.
+    /// Like [`run`]. The turn ends with the work, even if the returned future is dropped earlier.
     ///
     /// # Errors
     /// As [`run`].

@@ -36,7 +36,7 @@ impl Exit {
         self.0.code().is_some_and(|code| code != 0)
     }
 
-    /// Returns whether a signal ended it or, judging by its status as a shell, a process that it waited for.
+    /// Returns whether a signal ended it or, if it is a shell, the command whose status it passed on.
     pub(super) fn is_by_signal(self) -> bool {
         (SIGNAL_STATUS + 1..=SIGNAL_STATUS + SIGNAL_MAX).contains(&self.status())
     }

@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_cut_at_line_feeds_only_across_any_chunks() {
+    fn lines_end_only_at_line_feeds_in_chunks_of_any_size() {
         let text = "one\ntwo \u{2028}\u{0}\r\n\nfour".as_bytes();
         for size in 1..=text.len() {
             let mut buffer = LineBuffer::new(100);

@@ -15,7 +15,7 @@ use super::{Client, ClientError, DdocIn, wire};
 pub struct Mapping<'a, D> {
     /// The language.
     pub lang: &'a str,
-    /// The database of the functions; `None`: this client's own.
+    /// The database that the functions belong to; `None`: they belong to this client.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub db: Option<&'a str>,
     /// Modules by name that the functions may require; `None` for none.
@@ -32,7 +32,7 @@ pub struct Mapping<'a, D> {
 pub struct Reducing<'a> {
     /// The language.
     pub lang: &'a str,
-    /// The database of the functions; `None`: this client's own.
+    /// The database that the functions belong to; `None`: they belong to this client.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub db: Option<&'a str>,
     /// Sources, and names of built-in reducers.
@@ -46,7 +46,7 @@ pub struct Reducing<'a> {
 pub struct Indexing<'a, D> {
     /// The language.
     pub lang: &'a str,
-    /// The database of the function; `None`: this client's own.
+    /// The database that the function belongs to; `None`: it belongs to this client.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub db: Option<&'a str>,
     /// The function's source.
@@ -62,7 +62,7 @@ pub struct Indexing<'a, D> {
 pub struct Compiling<'a> {
     /// The language.
     pub lang: &'a str,
-    /// The database of the function; `None`: this client's own.
+    /// The database that the function belongs to; `None`: it belongs to this client.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub db: Option<&'a str>,
     /// The view's name, for the error.
@@ -82,7 +82,7 @@ pub(super) fn raw(argument: &impl Serialize) -> Result<Value, ClientError> {
 }
 
 impl Client {
-    /// Calls functions by the call's name, with any arguments, including `timeout_ms`.
+    /// Makes a call that runs functions, by its name, with any arguments, including `timeout_ms`.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -146,7 +146,7 @@ impl Client {
         wire::typed("finalize", &results)
     }
 
-    /// Makes index entries: a list for each document (`index_docs`).
+    /// Makes index entries (`index_docs`): returns a list for each document.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -237,7 +237,7 @@ impl Client {
         wire::typed("filter_view", &passes)
     }
 
-    /// Renders a document, `None` for none, and returns the response object (`show`).
+    /// Renders a document, or none, and returns the response object (`show`).
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -256,7 +256,7 @@ impl Client {
         self.for_ddoc("show", ddoc, &more.into()).await
     }
 
-    /// Creates or changes a document: `[DOC or null, RESPONSE]` (`update`).
+    /// Runs an update function (`update`): returns `[DOC or null, RESPONSE]`. Writing the document is up to the caller.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -275,8 +275,8 @@ impl Client {
         self.for_ddoc("update", ddoc, &more.into()).await
     }
 
-    /// Renders rows: an object with the response and its chunks (`list`). `rows` is an array of objects with `id`,
-    /// `key`, `value`, `doc`; `head` is an object.
+    /// Renders rows (`list`): returns an object with the response and its chunks. `rows` is an array of objects with
+    /// `id`, `key`, `value`, `doc`; `head` is an object.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -296,7 +296,7 @@ impl Client {
         self.for_ddoc("list", ddoc, &more.into()).await
     }
 
-    /// Rewrites a request; `null` if no rule matches (`rewrite`).
+    /// Returns the rewritten request; `null` if no rule matches (`rewrite`).
     ///
     /// # Errors
     /// See [`ClientError`].

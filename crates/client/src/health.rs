@@ -32,7 +32,7 @@ const fn is_none(count: &u64) -> bool {
 pub struct FleetHealth {
     /// `ok`, `warning` or `critical`: that of the worst problem of all.
     pub status: String,
-    /// Each daemon's own report, starting with the queried daemon. Without a report so far the status is
+    /// Each daemon's own report, starting with the queried daemon. The status of a daemon that has not reported yet is
     /// `unknown`.
     pub daemons: Vec<Health>,
 }
@@ -48,7 +48,7 @@ pub struct Problem {
     pub subject: String,
     /// The number of affected layers, jobs or requests.
     pub count: u64,
-    /// Since when, as `2026-11-26T10:00:00Z`.
+    /// When it began, as `2026-11-26T10:00:00Z`.
     pub since: String,
     /// Its duration in seconds.
     pub lasted_s: u64,
@@ -63,7 +63,7 @@ pub struct Problem {
 pub struct DrainState {
     /// Whether it is drained.
     pub draining: bool,
-    /// Since when, as `2026-11-26T10:00:00Z`; `None` if it is not.
+    /// When the drain began, as `2026-11-26T10:00:00Z`; `None` if the daemon is not drained.
     pub since: Option<String>,
     /// Requests that wait for a process.
     pub waiting: u64,

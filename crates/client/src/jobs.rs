@@ -23,7 +23,7 @@ pub enum JobOrder {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct JobSelection {
-    /// The document or the id matches one of these patterns.
+    /// The id of the document or the job matches one of these patterns.
     #[serde(rename = "match", skip_serializing_if = "Vec::is_empty")]
     pub patterns: Vec<String>,
     /// The job is in one of these states: `running`, `pending`, `crashing`, `paused`; or its document without a job is
@@ -48,13 +48,13 @@ pub struct JobSelection {
 }
 
 impl JobSelection {
-    /// Returns whether it selects nothing in particular.
+    /// Returns whether no member is given.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// The order of a list of jobs.
+/// How a list of jobs is sorted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum JobsSort {
@@ -70,20 +70,21 @@ pub enum JobsSort {
 pub struct JobsQuery {
     /// The selected jobs.
     pub select: JobSelection,
-    /// The order of the jobs.
+    /// How the jobs are sorted.
     pub sort: JobsSort,
     /// Whether to count them by reason instead.
     pub groups: bool,
-    /// How many to skip.
+    /// Number of jobs to skip.
     pub skip: usize,
     /// Maximum number of jobs.
     pub limit: usize,
 }
 
 impl JobsQuery {
-    /// Returns the list's path. The answer is an object with `total_rows`, `offset` and `jobs`, and `states` if there
-    /// is a selection or an order; or with `groups`, each a [`JobGroup`]. While `loading` is true, the service still
-    /// reads its documents after a start, and some jobs are missing.
+    /// Returns the list's path. The answer is an object with `total_rows`, `offset`, `jobs`, and `states` unless the
+    /// query only selects states of jobs; with [`Self::groups`], an object with `total_rows`, `states` and `groups`,
+    /// each a [`JobGroup`]. While `loading` is true, the service is still reading its documents after a start, and some
+    /// jobs are missing.
     pub fn path(&self) -> String {
         let Self { select, sort, .. } = self;
         let mut query = vec![
@@ -162,12 +163,12 @@ pub struct BulkOrder {
 pub struct BulkAnswer {
     /// Number of selected jobs.
     pub total: usize,
-    /// How many of them carried it out, or were passed to another daemon; 0 with `dry_run`.
+    /// Number of jobs for which the order was carried out, or passed to another daemon; 0 with `dry_run`.
     pub done: usize,
-    /// How many of these were passed to another daemon.
+    /// Number of jobs whose order was passed to another daemon.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub told: usize,
-    /// How many of them failed.
+    /// Number of jobs for which the order failed.
     pub failed: usize,
     /// Whether the service was still reading its documents after a start, although the order waited: jobs of unread
     /// documents were not reached. Repeat the order.

@@ -32,7 +32,7 @@ pub struct ServiceStatus {
     pub local_only: bool,
     /// Whether it accepts connections; otherwise they wait in the system's queue.
     pub listening: bool,
-    /// Why not: `at_limit`, `throttled`, `no_pool`, `accept_failed`, `draining` or `stopping`.
+    /// Why it does not accept: `at_limit`, `throttled`, `no_pool`, `accept_failed`, `draining` or `stopping`.
     #[serde(default)]
     pub closed: Option<String>,
     /// How long its pool will start no process, because a start failed; in milliseconds.
@@ -48,7 +48,7 @@ pub struct ServiceStatus {
     pub connections: u64,
     /// Accepted connections.
     pub accepted: u64,
-    /// How often it stopped accepting at the limit.
+    /// Number of times that it stopped accepting at the limit.
     pub limit_reached: u64,
     /// The current maximum of processes of its pool; `None` if there is no pool.
     #[serde(default)]
@@ -138,9 +138,9 @@ pub struct ProcStatus {
     pub state: String,
     /// The database that it is bound to.
     pub db: Option<String>,
-    /// How many design documents of that database it knows.
+    /// Number of design documents of that database that it knows.
     pub ddocs: usize,
-    /// How many tenants have an isolate in it.
+    /// Number of tenants with an isolate in it.
     pub isolates: u32,
     /// How often it was lent.
     pub uses: u64,
@@ -177,8 +177,8 @@ pub struct ProcRow {
     pub pool: String,
     /// The pool's language.
     pub language: String,
-    /// `running`: it runs a call, or answers a prompt; `teaching`: it is being taught a design document or reset, or
-    /// forgets; `lent`: it waits for its holder; `starting`; `ending`; `idle`.
+    /// `running`: it runs a call, or answers a prompt; `teaching`: it is learning a design document, being reset, or
+    /// forgetting; `lent`: it waits for its holder; `starting`; `ending`; `idle`.
     pub state: String,
     /// Time in that state, in milliseconds; for `running` and `lent`, since it was lent.
     pub state_ms: u64,

@@ -137,7 +137,7 @@ impl Layer {
         match spelling.insert(place.clone(), now) {
             Some((earlier, first)) if origin.is_ini() && earlier == spelt => self.notice(
                 origin.clone(),
-                format!("[{section}] {spelt} is also set at {first}; this one counts"),
+                format!("[{section}] {spelt} is also set at {first}; this one applies"),
             ),
             Some((earlier, first)) => {
                 let what = format!("[{section}] {spelt} is set already, as {earlier:?} at {first}");

@@ -5,8 +5,8 @@
 //!           1. A reader (`toml_file`, `ini_file`, `environment`, `load`) makes a `Layer` from its
 //!              source: entries of section, key and value as written, each with its [`Origin`].
 //!           2. `Layer::settle` looks up each name in [`keys`], the table of all keys, whose `Kind`
-//!              converts the value to its normal form: the JSON that serde produces for the key's Rust type. No type
-//!              has another form. A mistake is a [`Problem`] with place, fault and remedy.
+//!              converts the value to its normal form: the JSON that serde produces for the key's Rust type, so that
+//!              each type has a single form. A mistake is a [`Problem`] with place, fault and remedy.
 //!           3. The `config` crate merges the layers and serde makes the [`Config`].
 //!           4. `validate` checks the rules between keys, on the typed values.
 //!           5. A [`Setting`] is a value of a `Config` for display, formatted by the same `Kind`.

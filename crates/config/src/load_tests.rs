@@ -213,7 +213,7 @@ fn sections_of_pools_and_services_may_name_languages_of_the_program() {
     );
 }
 
-/// Sources without a named file, with this text in a default file.
+/// Returns sources that name no file, with this text in the usual file.
 fn usual(text: &str) -> Fixture {
     let mut fixture = Fixture::new().file("usual.toml", text);
     fixture.sources.usual_file = fixture.sources.files.pop();
@@ -221,7 +221,7 @@ fn usual(text: &str) -> Fixture {
 }
 
 #[test]
-fn the_usual_file_is_read_where_none_is_named() {
+fn the_usual_file_is_read_if_none_is_named() {
     let fixture = usual("[log]\nlevel = 'error'\n");
     let config = fixture.load().config;
     assert_eq!(config.log.level, LogLevel::Error);
@@ -482,7 +482,7 @@ fn mistakes_in_the_sections_of_pools_are_reported_with_their_place_and_the_neare
         "a.toml:14: \"_x\" cannot be the name of a section [pools.NAME]: use 1 to 100 of \
          a to z, digits, _, - and inner dots, beginning with a letter or a digit",
         "a.toml:7: there is no key \"maxx\" in section [pools.c]: did you mean \"max\"?",
-        "a.toml:20: [pools.e] max: the text \"many\" is not what this key takes: it must be a whole \
+        "a.toml:20: [pools.e] max: the text \"many\" is not valid for this key: it must be a whole \
          number from 0 to 1000000",
         "a.toml:2: [pools.a] language = \"perl\": no such language is configured: name its command \
          in [query_servers], or take one of javascript, query",
@@ -566,7 +566,7 @@ fn couchdbs_replicator_keys_are_accepted_and_meaningless_ones_in_an_ini_get_a_no
 }
 
 #[test]
-fn tenants_have_their_sections_by_name_and_by_pattern() {
+fn tenants_are_configured_by_name_and_by_pattern() {
     let toml = "[tenants.\"*\"]\nprocesses_max = 4\nqueue_max = 50\n\
                 [tenants.\"Acme-*\"]\nprocesses_max = 8\n[tenants.shop]\nqueue_max = 0\n";
     let loaded = Fixture::new().file("a.toml", toml).load();

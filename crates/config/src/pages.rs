@@ -155,11 +155,14 @@ mod tests {
         }
         let path = path.display();
         let help = "run `WRITE_PAGES=1 cargo test -p settee-config pages`";
-        assert!(found == wanted, "{path} is not what is declared: {help}");
+        assert!(
+            found == wanted,
+            "{path} does not match the declarations: {help}"
+        );
     }
 
     #[test]
-    fn the_file_of_defaults_is_made_of_the_declarations() {
+    fn the_default_file_is_generated_from_the_declarations() {
         hold("config/default.toml", |_| default_file());
     }
 

@@ -1,12 +1,12 @@
 //! Passwords: parsed, stored and compared as hashes; and random bytes for secrets.
 //!
-//! SUMMARY   [`PasswordHash`] is a password of `[admins]` and `[users.NAME]`: a hash in one of CouchDB's forms
-//!           unchanged, a plain password hashed immediately.
+//! SUMMARY   [`PasswordHash`] is a password of `[admins]` and `[users.NAME]`: a hash in one of CouchDB's forms is kept
+//!           unchanged, a plain password is hashed immediately.
 //! PROMISES  Plain passwords are not stored, and no form of one is ever shown. Comparisons take constant time.
 //! SOURCE    couch_passwords: `-pbkdf2-KEY,SALT,ITERATIONS` (SHA-1), `-pbkdf2:PRF-KEY,SALT,ITERATIONS`,
 //!           `-hashed-KEY,SALT` (SHA-1 of password and salt).
 //! DIFFERS   CouchDB writes the hash of a plain password back into its file; here the file is unchanged, and the hash
-//!           is only as slow as one in memory has to be.
+//!           is only as slow as a hash that never leaves memory has to be.
 
 use std::fmt;
 
@@ -92,7 +92,7 @@ enum Form {
     Simple,
 }
 
-/// An admin's password, hashed.
+/// The hash of an admin's or a user's password.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct PasswordHash {

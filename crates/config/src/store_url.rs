@@ -1,6 +1,6 @@
 //! `[store] url`: the PostgreSQL database that keeps replications.
 //!
-//! PROMISES  Neither its shown form nor an error has the password.
+//! PROMISES  Neither the shown URL nor an error contains the password.
 //! SOURCE    libpq: connection URIs.
 //! DIFFERS   `sslmode` is one of `disable`, `prefer`, `require` and `verify-full`. A password is valid only before
 //!           the host.
@@ -23,7 +23,7 @@ const PARAMETERS: &[&str] = &[
     "user",
 ];
 
-/// Its form, to follow "it must be".
+/// The expected form, worded to follow "it must be".
 pub(crate) const EXPECTED: &str = "text: \"postgres://user:password@host:port/database\", with ?sslmode=.. if need be, \
                                    or \"\" for the file in path";
 
@@ -48,7 +48,7 @@ pub enum SslMode {
 pub struct StoreUrl(String);
 
 impl StoreUrl {
-    /// Parses it.
+    /// Parses a URL.
     ///
     /// # Errors
     /// The problem, without quoting the URL.
@@ -68,7 +68,7 @@ impl StoreUrl {
         let (authority, after) = rest.split_at(end);
         if after.contains('@') || authority.matches('@').count() > 1 {
             return Err(
-                "a user or a password with / ? or @ in it: write % and two hexadecimal digits"
+                "the user or the password contains / ? or @: write % and two hexadecimal digits"
                     .to_owned(),
             );
         }
@@ -82,7 +82,9 @@ impl StoreUrl {
         let url = Self(text.to_owned());
         for (name, value) in url.parameters() {
             if name == "password" {
-                return Err("a password in a parameter: write it as user:password@host".to_owned());
+                return Err(
+                    "the password is in a parameter: write it as user:password@host".to_owned(),
+                );
             }
             if !PARAMETERS.contains(&name) {
                 let known = PARAMETERS.join(", ");
@@ -153,7 +155,7 @@ impl StoreUrl {
     }
 }
 
-/// Without the password and the query, except for its parameters `host`, `port` and `dbname`.
+/// Omits the password, and all parameters but `host`, `port` and `dbname`.
 impl fmt::Display for StoreUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (base, _) = self.parts();

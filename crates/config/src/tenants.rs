@@ -1,4 +1,4 @@
-//! `[tenants.NAME]`: limits of one customer's functions on concurrent use and on time.
+//! `[tenants.NAME]`: limits on a tenant's processes, waiting calls, processor time and time per answer.
 //!
 //! SUMMARY   [`TenantConfig`] is one section: of a database, or of all databases that match a pattern.
 //! SOURCE    None.
@@ -29,8 +29,8 @@ section! {
         processes_max: Option<u32>, PROCESSES, unit("processes"), otherwise("that of a shorter pattern; else any number");
         /// Maximum waiting calls, over all pools; further ones are refused at once with `tenant_busy`. 0: no limit.
         queue_max: Option<u32>, PROCESSES, unit("calls"), otherwise("that of a shorter pattern; else any number");
-        /// [Processor time](pools.md#a-share-of-processor-time), in cores: 0.5 is 30 s of each minute. After more, it
-        /// gets no process until its share covers the excess. 0: no limit.
+        /// [Processor time](pools.md#a-share-of-processor-time), in cores: 0.5 is 30 s of each minute. A tenant that
+        /// used more gets no process until its share covers the excess. 0: no limit.
         cpu_share: Option<f64>, Kind::Ratio, otherwise("that of a shorter pattern; else any");
         /// How long a process may take to answer, even if the call or the service allows more. 0: no bound.
         timeout: Option<Duration>, ms(0, YEAR), otherwise("that of a shorter pattern; else no bound");

@@ -127,7 +127,7 @@ impl Rules<'_> {
         let (count, max) = (names.len(), config.server.pools_max);
         if count > max {
             let what = format!("pools_max ({max}) is below the {count} pools of the configuration");
-            let remedy = format!("raise it to {count} or more, or take pools out");
+            let remedy = format!("raise it to {count} or more, or remove pools");
             self.section("server").problem("pools_max", what, remedy);
         }
     }
@@ -137,7 +137,8 @@ impl Rules<'_> {
         let mut section = self.section("server");
         let length = server.socket.as_os_str().len();
         if length > SERVER_SOCKET_MAX {
-            let what = format!("socket has {length} bytes; it can have {SERVER_SOCKET_MAX}");
+            let what =
+                format!("socket has {length} bytes; at most {SERVER_SOCKET_MAX} are allowed");
             section.problem("socket", what, "use a shorter path");
         }
         // Anyone allowed into the socket's folder could open its other files.
@@ -166,7 +167,7 @@ impl Rules<'_> {
         }
     }
 
-    /// Without logins only this machine's users may reach HTTP, and users cannot be distinguished.
+    /// With `open` nobody logs in, so only this machine's users may reach HTTP, and no user may be configured.
     fn open(&mut self) {
         let config = self.config;
         if !config.server.open {

@@ -151,7 +151,7 @@ impl Raw {
     }
 
     fn misfit(&self) -> String {
-        format!("{} is not what this key takes", self.describe())
+        format!("{} is not valid for this key", self.describe())
     }
 }
 
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_couchdb_would_ignore_or_bend_are_refused() {
+    fn values_that_couchdb_would_ignore_or_adjust_are_refused() {
         for wrong in ["-0.1", "1.1", "junk", "", "nan"] {
             assert!(text(Kind::Coefficient, wrong).is_err(), "{wrong}");
         }

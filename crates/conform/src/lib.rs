@@ -21,16 +21,15 @@
 //! | step | |
 //! |---|---|
 //! | `{"in": VALUE}` | sends the value as compact JSON and a line feed |
-//! | `{"in_raw": TEXT or [TEXT..]}` | sends text verbatim and a line feed; `"eol": ""` omits that and closes the
-//! input |
+//! | `{"in_raw": TEXT or [TEXT..]}` | sends text verbatim and a line feed; with `"eol": ""` closes the input instead |
 //! | `{"out": EXPECTED}` | the next line is JSON that equals this |
 //! | `{"out_raw": TEXT}` | the next line is exactly this |
-//! | `{"closed": true}` | the output ends by itself; `"may_say": EXPECTED` allows a line before |
+//! | `{"closed": true}` | the output ends by itself; `"may_say": EXPECTED` allows one line before |
 //!
 //! Without `closed` the input is closed after the last step; the command must then end without another line. In
 //! expected values, `{"$any": true}` matches anything, `{"$re": RE}` a string that the expression matches as a whole,
 //! `{"$any_of": [..]}` one of these. Anywhere, `{"$repeat": TEXT, "times": N}` is a long string and `{"$source":
-//! {LANGUAGE: TEXT, ..}}` a function's source in the tested language: a case without it is not for that language.
+//! {LANGUAGE: TEXT, ..}}` a function's source in the tested language; without that language, the case is skipped.
 //! Numbers compare as doubles.
 
 #![warn(missing_docs)]

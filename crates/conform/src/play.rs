@@ -47,7 +47,7 @@ pub enum Kind {
     Line,
     /// It ended, or closed its output.
     End,
-    /// It ended in time, with another status.
+    /// It ended in time, with an unexpected status.
     Exit,
     /// It printed nothing more in time, and did not end.
     Silence,
@@ -102,7 +102,7 @@ impl Failure {
         }
     }
 
-    /// A line that does not match, and the first difference.
+    /// Makes the failure for a line that does not match, with the first difference.
     fn line(step: &Step, line: &str, difference: String, peer: &impl Peer) -> Self {
         let kind = if peer.is_error(line) {
             Kind::Error

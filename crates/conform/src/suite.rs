@@ -17,7 +17,7 @@ macro_rules! files {
 /// Requirements for every query server, in any language: (file, cases).
 const COMMON: &[(&str, &str)] = files!("": "common" "basic");
 
-/// CouchDB's own JavaScript server in every detail.
+/// Cases for every detail of CouchDB's own JavaScript server: (file, cases).
 const JAVASCRIPT: &[(&str, &str)] = files!("javascript/":
     "compile" "ddoc" "ddoc-filters" "ddoc-lists" "ddoc-rewrites" "ddoc-shows" "ddoc-updates"
     "ddoc-validate" "index" "language" "lib" "log" "map" "policy" "protocol" "reduce" "reset"
@@ -72,7 +72,7 @@ pub fn cases(language: &str) -> Result<Vec<Case>, CaseError> {
     Ok(cases)
 }
 
-/// Returns the case with an id among those for every query server, in a language; `None` if there is none.
+/// Returns the case with an id, in a language, from the cases for every query server; `None` if there is none.
 pub fn case(id: &str, language: &str) -> Option<Case> {
     let name = format!("\"id\": \"{id}\"");
     let mut lines = COMMON.iter().flat_map(|(_, text)| text.lines());
@@ -80,7 +80,7 @@ pub fn case(id: &str, language: &str) -> Option<Case> {
     Case::parse(line, language).ok().flatten()
 }
 
-/// The smallest case with a function: a server that passes it runs functions of this language.
+/// Returns the smallest case with a function: a server that passes it runs functions of this language.
 pub fn first_function(language: &str) -> Option<Case> {
     case(FIRST_FUNCTION, language)
 }

@@ -109,7 +109,7 @@ impl DesignDocs {
         if known.is_some_and(|known| known.json == document) {
             return Ok(());
         }
-        // First frees the memory of the replaced document.
+        // Frees the memory of the replaced document before more is taken.
         self.docs.remove(&*name);
         self.measure();
         let bytes = name.len() + document.len() + ENTRY_BYTES;
@@ -188,7 +188,7 @@ fn read_path(path: Option<&str>) -> Result<Vec<String>, Failure> {
     if let Some(path) = path.filter(|path| path.len() > TREE_BYTES_MAX) {
         let bytes = path.len();
         let reason = format!(
-            "ddoc: the path of a function has {bytes} bytes, at most {TREE_BYTES_MAX} are taken"
+            "ddoc: the path of a function has {bytes} bytes, at most {TREE_BYTES_MAX} are allowed"
         );
         return Err(Failure::protocol(&reason));
     }

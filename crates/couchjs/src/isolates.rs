@@ -3,7 +3,7 @@
 //! SUMMARY   One isolate is selected, and all commands except `tenant` run in it. The others are idle: they keep
 //!           design documents with their engines, content types and settings, but no views.
 //! PROMISES  Engines, realms and accounts belong to one isolate for their lifetime. The selected one may use the
-//!           whole limit, regardless of the idle ones; these together hold at most as much. An isolate ends in
+//!           whole limit, regardless of the idle ones, which together hold at most as much. An isolate ends in
 //!           [`Isolates::select`], which returns the names of evicted ones, or is emptied by `forget`.
 //! LIMITS    An isolate that runs out of memory ends the process with all of them: the engine's reference counts may
 //!           be wrong when memory is exhausted, so that it may free an object in use.

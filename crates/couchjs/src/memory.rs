@@ -4,8 +4,8 @@
 //!           libraries, and the memory of the other engines. The running engine may take the rest
 //!           ([`Engine::begin`](super::engine::Engine::begin)). [`limit_process`] sets the system's limit, which is
 //!           higher.
-//! PROMISES  The process never has more than its limit and 32 MiB; with isolates, the idle isolates together may have
-//!           as much again.
+//! PROMISES  The process never has more memory than its limit plus 32 MiB; with isolates, the idle ones together may
+//!           have the limit once more.
 //! SOURCE    `VmHWM` of /proc/self/status: the process's peak memory, in KiB. It shows whether the engine raised
 //!           `null` because it had no memory for an exception; a function can throw `null` too. Writing 5 to
 //!           /proc/self/clear_refs resets it.
@@ -45,20 +45,20 @@ pub fn limit_process(limit_bytes: usize) {
     let _ = setrlimit(Resource::Data, limit);
 }
 
-/// How many bytes of /proc/self/status are read: more than it has.
+/// Maximum bytes read of /proc/self/status: more than it has.
 const STATUS_BYTES_MAX: usize = 4096;
 
 /// How far a peak must rise to count as new, in bytes: the system counts pages late.
 const RISE_BYTES_MIN: usize = 1 << 20;
 
-/// Memory that the process may have beyond that of isolates, in bytes, for any limit: stacks, prepared engines.
+/// Memory that the process may always have beyond that of isolates, in bytes: stacks, prepared engines.
 const UNHELD_BYTES: usize = 16 << 20;
 
 /// The system's report about the process; kept open, because the process soon may not open files.
 #[derive(Debug)]
 pub struct ProcessStatus {
     status: Option<File>,
-    /// Counts pages of this many bytes. Before Linux 6.4 the size is read from a file as well.
+    /// `/proc/self/statm`, and the bytes of a page, its unit: before Linux 6.4 that is read from a file too.
     pages: Option<(File, usize)>,
     reset: Option<File>,
 }
@@ -146,8 +146,8 @@ impl Peak {
         peak
     }
 
-    /// The peak that counts as exhausted. Three quarters of the limit suffice: the system does not count memory that an
-    /// engine has reserved but not written to.
+    /// Returns the peak from which memory counts as exhausted. Three quarters of the limit suffice: the system does not
+    /// count memory that an engine has reserved but not written to.
     fn exhausted_beside(&self, idle_bytes: usize) -> usize {
         self.start_bytes + idle_bytes + self.limit_bytes / 4 * 3
     }
@@ -169,20 +169,20 @@ impl Peak {
         self.exhausted_bytes.set(self.exhausted_beside(0));
     }
 
-    /// Whether an engine may have reached its limit.
+    /// Returns whether an engine may have reached its limit.
     pub(super) fn was_exhausted(&self) -> bool {
         let peak = self.status.peak_bytes();
         peak.is_some_and(|peak| peak >= self.exhausted_bytes.get())
     }
 
-    /// Whether the process has grown much since the isolate was selected; `true` if unknown.
+    /// Returns whether the process has grown much since the isolate was selected; `true` if unknown.
     pub(super) fn has_grown(&self) -> bool {
         let resident = self.status.resident_bytes();
         resident.is_none_or(|(_, unfiled)| unfiled > self.turn_bytes.get() + LONG_BYTES)
     }
 
-    /// Whether the process has much more memory than isolates hold: theirs is too fragmented to be returned to the
-    /// system.
+    /// Returns whether the process has much more memory than isolates hold: their memory is too fragmented to be
+    /// returned to the system.
     pub(super) fn is_scattered(&self, held_bytes: usize) -> bool {
         let most = self.start_unfiled_bytes + held_bytes + UNHELD_BYTES.max(self.limit_bytes / 2);
         let resident = self.status.resident_bytes();
@@ -269,10 +269,10 @@ impl Drop for Held {
     }
 }
 
-/// Appends to a string that may be very long: it grows exactly as needed, without doubling.
+/// Appends to a string that may be very long. It grows by [`LONG_BYTES`] at most, or by `more` if longer.
 ///
 /// # Errors
-/// [`rquickjs::Error::Allocation`] when the system has no more.
+/// [`rquickjs::Error::Allocation`] when the system has no more memory.
 pub(super) fn push_long(text: &mut String, more: &str) -> rquickjs::Result<()> {
     if text.capacity() - text.len() < more.len() {
         let room = more.len().max(LONG_BYTES.min(text.len()));

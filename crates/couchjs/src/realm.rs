@@ -34,7 +34,7 @@ use serde_json::Value as Json;
 /// The memory limit divided by this is the limit of registered content types.
 const TYPES_PART: usize = 16;
 
-/// Maximum length of a list of content types and an Accept header to match, in bytes.
+/// Maximum length of a list of content types, and of an Accept header, to match with each other, in bytes.
 const CHOICE_BYTES_MAX: usize = 64 << 10;
 
 /// Characters kept of a log message that is too long for a line.
@@ -136,7 +136,7 @@ impl Shared {
         Exception::throw_internal(ctx, "the list has ended")
     }
 
-    /// Waits for the next row of a list: its parsed line, or undefined at the end.
+    /// Waits for the next row of a list, and returns its parsed line; undefined at the end.
     fn next_row<'js>(&self, ctx: &Ctx<'js>) -> rquickjs::Result<Value<'js>> {
         let failure = match self.read_row() {
             Ok(Some(Row::Next(row))) => return ctx.json_parse(row),
@@ -339,7 +339,7 @@ impl Realm {
         }
     }
 
-    /// The native calls that modules need.
+    /// Adds the native calls that modules need.
     fn add_module_natives<'js>(&self, ctx: &Ctx<'js>, host: &Object<'js>) -> rquickjs::Result<()> {
         let (shared, sources) = (Rc::clone(&self.shared), Rc::clone(&self.sources));
         let file = move |id: Coerced<String>, before: String, source: JsString<'_>| {
@@ -353,7 +353,7 @@ impl Realm {
         host.set("moduleBroken", Function::new(ctx.clone(), broken)?)
     }
 
-    /// The native calls that only functions of design documents need.
+    /// Adds the native calls that only functions of design documents need.
     fn add_natives<'js>(&self, ctx: &Ctx<'js>, host: &Object<'js>) -> rquickjs::Result<()> {
         let answer = Rc::clone(&self.shared);
         let answer = move |ctx: Ctx<'_>, line: JsString<'_>| {
@@ -530,7 +530,7 @@ impl Shared {
         Ok(Value::new_undefined(ctx.clone()))
     }
 
-    /// `returned(VALUE)`: records a function's return value, which may be useless.
+    /// `returned(VALUE)`: records a function's return value for the report.
     fn returned<'js>(&self, params: &Params<'_, 'js>) -> rquickjs::Result<Value<'js>> {
         if let Some(value) = params.arg(0) {
             self.report.returned(&value);
@@ -538,7 +538,7 @@ impl Shared {
         Ok(Value::new_undefined(params.ctx().clone()))
     }
 
-    /// `moduleBroken(REASON, SOURCE, ERROR)`: a module was not loaded.
+    /// `moduleBroken(REASON, SOURCE, ERROR)`: records that a module was not loaded, and why.
     fn module_broken<'js>(&self, params: &Params<'_, 'js>) -> rquickjs::Result<Value<'js>> {
         let ctx = params.ctx();
         if self.report.is_wanted()
@@ -583,7 +583,7 @@ fn is_syntax_error(error: &Value<'_>) -> bool {
     name.as_deref() == Some("SyntaxError")
 }
 
-/// CouchDB's QuickJS rejects async functions: nothing there could await them.
+/// Returns whether a function is async. CouchDB's QuickJS rejects such functions: nothing there could await them.
 fn is_async(function: &Function<'_>) -> bool {
     let tag = function.get::<_, Coerced<String>>(PredefinedAtom::SymbolToStringTag);
     matches!(
@@ -602,7 +602,7 @@ fn async_function(source: &str) -> Failure {
     compilation_error(text, None, source).with_couchdb_reason(&couchdb)
 }
 
-/// Makes the error. Its reason for CouchDB has no hint.
+/// Makes a `compilation_error`; the reason that CouchDB gets has no hint.
 pub(super) fn compilation_error(text: &str, hint: Option<&str>, source: &str) -> Failure {
     let reason = format!("{} ({source})", hinted(text, hint));
     let failure = Failure::error("compilation_error", &reason);

@@ -12,7 +12,7 @@ const THRESHOLD_UNITS: f64 = 4096.0;
 /// The default ratio.
 const RATIO: f64 = 2.0;
 
-/// The configuration members for it.
+/// The members of the configuration that set the limit.
 pub(super) const KEYS: [&str; 3] = [
     "reduce_limit",
     "reduce_limit_threshold",
@@ -162,13 +162,13 @@ mod tests {
     }
 
     #[test]
-    fn a_ratio_without_a_threshold_is_no_limit() {
+    fn a_ratio_without_a_threshold_sets_no_limit() {
         let no_threshold = json!({"reduce_limit": true, "reduce_limit_ratio": 2});
         assert!(passes(no_threshold, 0, 9999));
     }
 
     #[test]
-    fn a_parent_that_sends_neither_threshold_nor_ratio_knows_no_context() {
+    fn without_threshold_and_ratio_the_text_has_only_the_context_of_the_line() {
         let text = |config: Value, context| match ReduceLimit::new(&config).judge(5, 5001, context)
         {
             Verdict::Fails(text) => text,

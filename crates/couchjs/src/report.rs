@@ -1,8 +1,8 @@
 //! Errors of functions for their authors: the error, the function, the document, and the position.
 //!
 //! SUMMARY   If `reset` requests it (`report`), a log line with an error has a third element: an object `{function,
-//!           doc, name, message, module, line, column, source_line, caret, stack}`, without unknown members. An error
-//!           that ends a command is logged before its answer.
+//!           doc, name, message, module, line, column, source_line, caret, stack}`. Unknown members are left out. An
+//!           error that ends a command is logged before its answer.
 //! PROMISES  Answers do not change. Exceptions are examined only if a report is requested. Lines and columns are
 //!           those of the original source, and every text is bounded.
 
@@ -295,7 +295,7 @@ impl Shared {
         }
     }
 
-    /// Logs a function's exception, given as JSON text. `ends`: it ends the command.
+    /// Logs a function's exception, given as JSON text. `ends` says whether it ends the command.
     pub(super) fn log_raised<'js>(
         &self,
         ctx: &Ctx<'js>,
@@ -403,7 +403,7 @@ fn cut(text: &str, characters: usize) -> String {
     }
 }
 
-/// The path of a design document's function, as in errors.
+/// Returns the path of a design document's function in the form for errors.
 pub(super) fn path_of(path: &[String]) -> Json {
     json!(cut(&path.join("/"), NAME_CHARACTERS_MAX))
 }
@@ -427,13 +427,13 @@ fn document_of(line: &str, number: usize) -> Option<String> {
     id_of(document)
 }
 
-/// The id of a document, given as JSON text.
+/// Returns the id of a document, given as JSON text.
 fn id_of(document: &str) -> Option<String> {
     let id = members(document, &["_id"]).get("_id").map(value_as_text)?;
     Some(cut(&id, MESSAGE_CHARACTERS_MAX))
 }
 
-/// A value's type, as text.
+/// Returns a value's type, as text.
 fn kind_of(value: &Value<'_>) -> &'static str {
     match value.type_of() {
         Type::Promise => PROMISE,

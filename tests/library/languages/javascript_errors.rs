@@ -508,11 +508,11 @@ fn a_malformed_command_is_answered_with_an_error_and_the_server_survives() {
         ),
         (
             json!(["ddoc", "d", ["filters", "f"], [5]]),
-            "a filter gets a list of documents",
+            "a filter needs a list of documents",
         ),
         (
             json!(["ddoc", "d", ["filters", "f"], []]),
-            "a filter gets a list of documents",
+            "a filter needs a list of documents",
         ),
         (json!(["add_fun"]), "missing function"),
         (json!(["add_fun", null]), "missing function"),
@@ -563,7 +563,7 @@ fn a_malformed_command_is_answered_with_an_error_and_the_server_survives() {
         ),
         (
             json!(["reduce", ["function() { return 1 }"], [5]]),
-            "row 0 is no [[key, id], value]",
+            "row 0 is not [[key, id], value]",
         ),
         (
             json!(["rereduce", ["function() { return 1 }"]]),

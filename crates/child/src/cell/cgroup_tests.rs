@@ -20,7 +20,7 @@ fn spec() -> CellSpec {
     }
 }
 
-/// A hierarchy of plain files; each of the groups has these files in advance.
+/// Makes a hierarchy of plain files: these groups, each with these files.
 fn hierarchy(groups: &[&str], files: &[(&str, &str)]) -> tempfile::TempDir {
     let root = tempfile::tempdir().unwrap();
     for group in groups {
@@ -141,7 +141,7 @@ fn version_2_makes_one_group_beside_the_service_in_its_delegated_group() {
     assert_eq!(written, ["536870912", "0", "65", "50000 100000", "10"]);
     // A plain file keeps the last write; a real one enables all controllers.
     assert!(read(&root, "system.slice/settee/cgroup.subtree_control").starts_with("+cpu"));
-    // Under systemd's RestrictNamespaces= a process cannot be started inside: it enters by itself, with its limits.
+    // Under systemd's RestrictNamespaces= a process cannot start in the group: it enters later, with the same limits.
     made.give_up_start(&io::Error::from(Errno::NOSYS));
     assert_eq!(made.held, [Layer::Memory, Layer::ProcessCount, Layer::Cpu]);
     made.enter().unwrap();

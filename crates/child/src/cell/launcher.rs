@@ -106,7 +106,7 @@ pub fn run(request: Request) -> ! {
     let descriptors = os::close_on_exec_above_stderr();
     let reporter = Reporter(pipe);
     let user = match pipe_error {
-        Some(error) => Err(format!("--report-to is no open descriptor: {error}")),
+        Some(error) => Err(format!("--report-to is not an open descriptor: {error}")),
         None => CellUser::choose(&request.spec, users),
     };
     let user = user.unwrap_or_else(|why| not_made(&reporter, why));
@@ -149,7 +149,7 @@ impl Launch {
         let prepared = self.prepare(descriptors);
         self.user
             .act()
-            .map_err(|error| format!("the cell's user cannot be taken: {error}"))?;
+            .map_err(|error| format!("cannot switch to the cell's user: {error}"))?;
         let cell = self.start(prepared)?;
         // Switching users resets the parent-death signal.
         self.die_with_service(parent)?;
@@ -159,7 +159,8 @@ impl Launch {
     }
 
     fn die_with_service(&self, parent: Option<Pid>) -> Result<(), String> {
-        die_with_parent().map_err(|error| format!("cannot die with the service: {error}"))?;
+        die_with_parent()
+            .map_err(|error| format!("cannot set the parent-death signal: {error}"))?;
         if getppid() != parent || self.reporter.0.as_ref().is_some_and(is_unread) {
             return Err("the service is gone".into());
         }
@@ -261,8 +262,8 @@ impl Launch {
     }
 }
 
-/// Releases standard input and output, which belong to the command: when it closes them, they also end for the
-/// service. `instead` takes their numbers, so that no later descriptor does.
+/// Releases standard input and output, which belong to the command, so that they end for the service when the command
+/// closes them. `instead` takes their numbers, so that no later descriptor does.
 pub(super) fn leave_pipes(instead: impl AsFd) {
     // Fails only for a closed descriptor.
     let _ = dup2_stdin(&instead);
@@ -321,8 +322,8 @@ struct Cell {
 }
 
 impl Cell {
-    /// Waits until all of the cell has ended, and reports the limits that it reached; returns how its command
-    /// ended, or its first process if that ended earlier; `None` if its control group was removed.
+    /// Waits until all of the cell has ended, and reports the limits that it reached. Returns how its command ended,
+    /// or its first process if that ended first; `None` if its control group was removed before the command started.
     fn wait(mut self, spec: &CellSpec, reporter: &Reporter) -> Option<ExitStatus> {
         let mut ended = None;
         let mut told = [0; Told::SIZE];
@@ -395,7 +396,7 @@ impl Cell {
         let _ = kill_process(self.init, Signal::KILL);
     }
 
-    /// From now on termination signals are for the command, which may then be executed.
+    /// Leaves termination signals to the command from now on, and lets it be executed.
     fn let_execute(&mut self) {
         self.may_execute = true;
         leave_pipes(&self.status);
@@ -439,7 +440,7 @@ fn end_leftovers() {
     }
 }
 
-/// Ends this process like another one.
+/// Ends this process with another's exit status, or by its signal.
 fn end_as(status: ExitStatus) -> ! {
     match (status.code(), status.signal()) {
         (Some(code), _) => std::process::exit(code),

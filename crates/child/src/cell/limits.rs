@@ -38,7 +38,7 @@ pub(super) fn apply(spec: &CellSpec, counting: Counting) -> rustix::io::Result<(
     Ok(())
 }
 
-/// Keeps a lower existing limit.
+/// Lowers a limit to `most`; keeps a lower one.
 fn limit(resource: Resource, most: u64) -> rustix::io::Result<()> {
     let lowest = |now: Option<u64>| Some(now.map_or(most, |now| now.min(most)));
     let now = getrlimit(resource);

@@ -1,4 +1,5 @@
 //! The cell that the built-in JavaScript server puts itself into.
+//!
 //! SUMMARY   [`OwnCell::enter`] drops all rights that can be dropped before the engine has a thread;
 //!           [`OwnCell::seal`] restricts all threads to a few system calls before the first line is read.
 //! PROMISES  A function, even with native code, can then only use the three standard streams, allocate memory up to
@@ -29,7 +30,7 @@ use super::SandboxMode;
 use super::layers::{Layer, Layers};
 use super::{own_calls, own_os, user};
 
-/// Maximum descriptors: the standard streams, two duplicates, the system's memory statistics.
+/// Maximum descriptors; the server needs the standard streams, two duplicates and the system's memory statistics.
 const DESCRIPTORS_MAX: u64 = 16;
 
 /// The process's `oom_score_adj`; the maximum is 1000.
@@ -46,8 +47,8 @@ pub fn set_allocator() {
 /// The server does not start: `strict` requires a layer that this machine lacks.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "the sandbox is strict, and its layer '{layer}' is missing: {reason}; fix that, or let \
-     `sandbox` be \"standard\""
+    "the sandbox is strict, and its layer '{layer}' is missing: {reason}; fix that, or set \
+     `sandbox = \"standard\"`"
 )]
 pub struct MissingLayer {
     layer: Layer,
@@ -135,7 +136,7 @@ pub fn report(mode: SandboxMode) -> Layers {
     }
     // Tries every layer, even after one that strict would stop at.
     let cell = OwnCell::enter(SandboxMode::Standard, || ()).and_then(|(cell, ())| cell.seal());
-    let mut layers = cell.expect("cell: standard goes without what is missing");
+    let mut layers = cell.expect("cell: standard does not fail for a missing layer");
     // The service itself provides these two when it starts a server.
     layers.held.extend([Layer::Environment, Layer::End]);
     layers
@@ -239,7 +240,7 @@ fn leave_privileges() -> Result<(), String> {
 fn has_memory_limit() -> Result<(), String> {
     match getrlimit(Resource::Data).maximum {
         Some(_) => Ok(()),
-        None => Err("the system did not take the limit of the process's data".into()),
+        None => Err("the process has no limit for its data (RLIMIT_DATA)".into()),
     }
 }
 

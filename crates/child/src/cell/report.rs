@@ -85,7 +85,7 @@ pub struct Reports {
     lines: LineBuffer,
     /// Why the command was not started.
     pub error: Option<String>,
-    /// Whether the machine is to blame for that.
+    /// Whether the machine caused `error`.
     pub is_hosts_fault: bool,
     /// Which limit the cell reached; memory if several.
     pub met: Option<MetLimit>,
@@ -120,7 +120,7 @@ impl Reports {
                     self.met = Some(limit);
                 }
                 Ok(Report::Met(_)) => {}
-                // Trials report missing layers, once for all processes.
+                // A trial reports missing layers, once for all processes.
                 Ok(Report::Missing(_)) | Err(_) => {}
             }
         }

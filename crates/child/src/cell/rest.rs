@@ -5,7 +5,7 @@
 //! PROMISES  Everything that the command has started is suspended, even if it has another parent now: a signal to a
 //!           whole namespace skips no process, not even one being forked. Orders take effect in order.
 //! SOURCE    kill(2) with -1, pid_namespaces(7), signal(7).
-//! LIMITS    Without a pid namespace, such a signal would reach the whole machine: there orders have no effect. A
+//! LIMITS    Without a pid namespace, such a signal would reach the whole machine, so orders have no effect. A
 //!           SIGCONT in flight between processes, or sent by the kernel when a process ends, may arrive after the
 //!           stop: the service checks for activity ([`crate::usage::activity`]) and suspends again.
 
@@ -22,7 +22,7 @@ const GO_ON: u8 = b'g';
 /// Maximum number of orders read at once. Only the last one is obeyed.
 const ORDERS_READ: usize = 64;
 
-/// Suspends and resumes a cell. It starts running.
+/// Suspends and resumes a cell, which runs at first.
 #[derive(Debug)]
 pub struct Orders {
     socket: OwnedFd,
@@ -66,7 +66,7 @@ impl Orders {
 
 /// Executes orders in the first process of a cell.
 pub(super) struct Rest<'a> {
-    /// The source of orders; `None` if there is none, or it could not execute them.
+    /// The source of orders; `None` if there is none, or without a pid namespace.
     orders: Option<&'a File>,
     is_at_rest: bool,
 }
@@ -121,6 +121,6 @@ impl<'a> Rest<'a> {
 
 /// Sends a signal to every process of this pid namespace except this one, the first.
 fn signal_all(signal: Signal) {
-    // To the system, group 1 means all processes. It fails if there are no others.
+    // To the system, group 1 means all processes. The call fails if there are no others.
     let _ = kill_process_group(Pid::INIT, signal);
 }

@@ -1,4 +1,4 @@
-//! Tests of [`super`]: the filter's decisions, interpreted like the kernel.
+//! Tests of [`super`]: the filter's decisions, interpreted as by the kernel.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ fn spec(network: bool, system_calls: &[&str]) -> CellSpec {
     }
 }
 
-/// Interprets a filter for a call on this architecture, like the kernel.
+/// Interprets a filter for a call on this architecture, as the kernel does.
 fn interpret(filter: &BpfProgram, number: u32, arguments: &[u32]) -> u32 {
     let (mut at, mut value) = (0, 0);
     // The first steps compare the architecture.

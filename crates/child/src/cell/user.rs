@@ -6,7 +6,7 @@
 //!           processes, pending signals, message queues, inotify instances) are the cell's own. No cell has root's
 //!           number, as long as the launcher may give it another. If the number is shared, the reason is reported.
 //! SOURCE    user_namespaces(7): the kernel also counts for a namespace's owner, the effective user of the process
-//!           that made it; so that has to be the cell's user already. unix(7) for abstract names.
+//!           that made it, so the launcher must already act as the cell's user. unix(7) for abstract names.
 //! LIMITS    Names are claimed in a network namespace: two services that share a machine's users but not its network
 //!           may claim the same number. With a subordinate range ([`super::subordinate`]) the kernel also counts
 //!           inotify, namespaces, pending signals and message queues for the service's own user.
@@ -35,7 +35,7 @@ pub const DEFAULT_RANGE: UserRange = UserRange {
     last: 2_104_194_303,
 };
 
-/// Minimum numbers of a range: enough for a few ending cells.
+/// Minimum length of a range: enough for a few ending cells.
 pub(super) const NUMBERS_MIN: u32 = 16;
 
 /// The number that stands for no user.
@@ -44,7 +44,7 @@ const NO_USER: u32 = u32::MAX;
 /// Prefix of a claimed number's name.
 const NAME_PREFIX: &str = "settee-user-";
 
-/// Maximum numbers tried.
+/// Maximum numbers tried for one claim.
 const TRIES_MAX: u32 = 1000;
 
 /// Capabilities for giving a cell another user's number, and for ending its processes.
@@ -81,7 +81,7 @@ impl UserRange {
         Ok(Self { first, last })
     }
 
-    /// Returns whether a user has one of the numbers.
+    /// Returns whether the range includes a user's number.
     pub fn contains(self, number: u32) -> bool {
         (self.first..=self.last).contains(&number)
     }
@@ -166,7 +166,7 @@ impl CellUser {
             is_alone: Ok(()),
             is_configured: spec.user.is_some_and(|user| user != own),
             remedy: match own.uid {
-                0 => "give the pool a user who may",
+                0 => "give the pool a user who may read it",
                 _ => "set user_range = \"\"",
             },
             _claim: None,

@@ -20,7 +20,7 @@ pub(crate) fn resolved(kind: Kind, value: &Value) -> (Kind, &Value) {
     }
 }
 
-/// Returns the normal form of a value, for display.
+/// Returns the text that displays a value in normal form.
 pub(crate) fn display(kind: Kind, value: &Value) -> String {
     match resolved(kind, value) {
         (kind, Value::Null) => kind.none().unwrap_or_default().to_owned(),

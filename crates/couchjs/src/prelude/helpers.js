@@ -1,17 +1,16 @@
-// The helper functions every realm has, and the small tools the other preludes share.
-// Evaluates to a function of `host`, the native calls; answers the tools, which user code never
-// sees.
-// Everything of the language that is used after user code has run is taken hold of here, first.
+// Helper functions of every realm, and small tools that the other preludes share.
+// Evaluates to a function of `host`, the native calls, that returns the tools. User code never sees them.
+// Saves the built-ins that are needed after user code has run, because user code may replace them.
 (function (host) {
   var stringify = JSON.stringify, setPrototype = Object.setPrototypeOf, text = String;
   var page = { __proto__: null, chunks: null, start: null, handlers: null, list: null };
 
-  // A list without prototype: nothing user code adds to Array.prototype shows in it.
+  // Returns the list without a prototype: what user code adds to Array.prototype does not show in it.
   function bare(list) { return setPrototype(list, null); }
 
   function append(list, item) { list[list.length] = item; }
 
-  // What an Error becomes when it is emitted or logged.
+  // Converts an Error to the object that is emitted or logged for it; returns any other value unchanged.
   function plain(value) {
     if (typeof value === 'object' && value !== null && 'stack' in value && 'name' in value &&
         'message' in value) {
@@ -20,12 +19,12 @@
     return value;
   }
 
-  // A member of whatever was thrown; undefined where there is none to read.
+  // Returns a member of a thrown value; undefined if it cannot be read.
   function part(error, name) {
     try { return error[name]; } catch (unreadable) { return undefined; }
   }
 
-  // Whether the engine raised it for want of memory. Without room for an exception it raises null.
+  // Returns whether the engine raised this because memory is exhausted. Without room for an exception it raises null.
   function exhausted(error) {
     if (error === null) { return host.full(); }
     if (part(error, 'name') !== 'InternalError') { return false; }
@@ -33,7 +32,7 @@
     return message === '' || message === 'out of memory' || message === 'out of memory in regexp execution';
   }
 
-  // Whatever was thrown, in words.
+  // Returns a thrown value as text.
   function described(error) {
     try { return text(error); } catch (failed) { if (exhausted(failed)) { throw failed; } }
     try { return '' + stringify(error); } catch (failed) { if (exhausted(failed)) { throw failed; } }
@@ -86,7 +85,7 @@
   for (i = 0; i < names.length; i++) { delete globalThis[names[i]]; }
   delete Array.fromAsync;
 
-  // The sites of a stack trace would hand out the functions of the server.
+  // The call sites of a stack trace would expose the server's functions.
   Error.prepareStackTrace = function (error, sites) {
     if (sites.length) { delete Object.getPrototypeOf(sites[0]).getFunction; }
   };
@@ -107,7 +106,7 @@
   define('send', send);
   define('getRow', getRow);
 
-  // The console of other JavaScript, which CouchDB's functions do not have.
+  // Defines the console of other JavaScript hosts, which functions in CouchDB lack.
   function addConsole() {
     define('console',
       { log: logAll, info: logAll, debug: logAll, warn: logAll, error: logAll });

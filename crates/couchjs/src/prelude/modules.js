@@ -1,17 +1,17 @@
 // CommonJS `require` for one tree of modules: a design document, or the library of a view.
-// Evaluates to a function of the tools and of the root of the tree; or, without root, of a library
+// Evaluates to a function of the tools and the root of the tree or, if the root is null, of a library
 // as JSON text, which is parsed when it is first needed.
 (function (tools, root, library) {
   var stringify = tools.stringify, evaluate = tools.evaluate, apply = tools.apply, has = tools.has;
   var described = tools.described, exhausted = tools.exhausted, host = tools.host;
 
-  // An array has no stack.
+  // Records an Error for the stack: the array that is thrown has none.
   function wrong(reason) {
     host.moduleBroken(reason, '', new Error(reason));
     return ['error', 'invalid_require_path', reason];
   }
 
-  // One step along a path. A place is {current, parent, id}; the root has neither parent nor id.
+  // Takes one step along a path. A place is {current, parent, id}; the root has neither parent nor id.
   function step(name, place) {
     if (name === '..') {
       if (!(place.parent && place.parent.parent)) {
@@ -43,7 +43,7 @@
     }
     var cache = root._module_cache;
     if (!has(cache, place.id)) {
-      // What a cycle sees, and what stays when the module fails.
+      // A cyclic require gets this object, and it stays if the module fails.
       cache[place.id] = {};
       var module = { current: place.current, parent: place.parent, id: place.id, exports: {} };
       try {
@@ -62,7 +62,7 @@
 
   tools.define('require', function require(path) { return load(path, undefined); });
 
-  // The file of a module has its name; a long one has no file of its own.
+  // Evaluates a module as a file with its name; a long module has no file of its own.
   function evaluated(source, id) {
     var before = '(function (module, exports, require) { ', text = before + source + '\n });';
     return host.evaluate(text, host.moduleFile(id, before, source)) || evaluate(text);

@@ -1,6 +1,6 @@
 // Functions of design documents: shows, lists, updates, filters, validation and rewrites.
-// Evaluates to a function of the tools, which answers one responder per kind of function. A
-// responder gets the function, the design document and the arguments; it answers a line of JSON.
+// Evaluates to a function of the tools that returns one responder per kind of function. A responder
+// gets the function, the design document and the arguments, and returns a line of JSON.
 (function (tools) {
   var host = tools.host, page = tools.page, bare = tools.bare, append = tools.append;
   var stringify = tools.stringify, apply = tools.apply, clear = tools.clear;
@@ -34,7 +34,7 @@
     return response;
   }
 
-  // Raises the error of a function that rendered something, of `doc`: as `name` with its text, or as it is, also null.
+  // Raises the error of a function that rendered something, `doc` if given: as `name` with its text, or unchanged.
   function raise(error, name, doc) {
     if (error == null || exhausted(error) || (part(error, 'error') && part(error, 'reason'))) { throw error; }
     var first = part(error, 0);
@@ -45,7 +45,7 @@
     throw ['error', name, reason];
   }
 
-  // The request among the arguments. A parent may leave it, and whatever it holds, out.
+  // Returns the request among the arguments. A parent may omit it, and any of its members.
   function requestOf(args) {
     var request = args[1];
     return typeof request === 'object' && request !== null ? request : {};
@@ -169,7 +169,7 @@
 
   function documentsOf(args) {
     if (!tools.isArray(args[0])) {
-      throw ['error', 'query_protocol_error', 'a filter gets a list of documents'];
+      throw ['error', 'query_protocol_error', 'a filter needs a list of documents'];
     }
     return args[0];
   }
@@ -192,9 +192,9 @@
     return line([true, verdicts]);
   }
 
-  // What a validation function threw, as it is. A list that is an error, and one that would be taken
-  // for a line of the log, are raised; so is what JSON cannot express. A refusal whose reason has a text
-  // is one all the same, except under CouchDB, whose server writes what was thrown or nothing.
+  // Returns what a validation function threw, as JSON text. Raises a list that is an error or would be
+  // taken for a log line, and a value that JSON cannot express. If that is a refusal, returns it with the
+  // text of its reason instead, except under CouchDB, where it is raised too.
   function refusal(error) {
     var first = part(error, 0), text;
     if (first === 'log' || first === 'error') { throw error; }
@@ -233,7 +233,7 @@
     return line(['ok', result]);
   }
 
-  // What a function has returned, which a report tells if it is a promise.
+  // Returns the value, which a function returned, after recording it: a promise causes a warning.
   function returned(value) {
     if (typeof value === 'object') { host.returned(value); }
     return value;

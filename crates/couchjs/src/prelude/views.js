@@ -1,17 +1,17 @@
-// Map, index and reduce functions of views. Evaluates to a function of the tools and of the kind of
-// realm ("map", "nouveau" or "reduce"), which answers what the server calls. A function that only
-// reads its document cannot tell whether that is frozen, and gets it as it is.
+// Map, index and reduce functions of views. Evaluates to a function of the tools, the kind of realm
+// ("map", "nouveau" or "reduce") and `reading`; it returns the functions that the server calls. With
+// `reading`, functions only read their documents, which are then not frozen: they cannot tell.
 (function (tools, kind, reading) {
   var bare = tools.bare, append = tools.append, plain = tools.plain, stringify = tools.stringify;
   var freeze = tools.freeze, keys = tools.keys, part = tools.part, isArray = tools.isArray;
   var exhausted = tools.exhausted, described = tools.described, packed = tools.host.packed;
   var returned = tools.host.returned;
 
-  // What a function emits, or indexes, for one document. The values of a row stand one after the
-  // other. Rows of numbers, strings and the like are packed as the text that they become once there
-  // are many; what can still change stays what it is until the function has ended.
+  // The rows that a function emits, or indexes, for one document, as consecutive values. Once there are
+  // many, they are packed as JSON text, unless one of the values is an object: the function can still
+  // change it until it ends.
   var rows = bare([]), count = 0, parts = null, indexing = false;
-  // How many values there are before they are packed: a multiple of the values of each kind of row.
+  // The number of values at which they are packed: a multiple of the values per row of each kind.
   var VALUES_MAX = 6144;
 
   function pack() {
@@ -22,7 +22,7 @@
     count = 0;
   }
 
-  // How many values a row has.
+  // Returns the number of values per row.
   function width() { return !indexing ? 2 : kind === 'nouveau' ? 1 : 3; }
 
   tools.define('emit', function emit(key, value) {
@@ -107,7 +107,7 @@
     try { return error == 'fatal_error'; } catch (failed) { return false; }
   }
 
-  // An exception of a user function: a few end the command, the others are logged.
+  // Handles an exception of a user function: a few end the command, the others are logged.
   function failed(error, doc) {
     if (error === null || error === undefined || exhausted(error)) { throw error; }
     if (isFatalWord(error)) {
@@ -123,13 +123,13 @@
     tools.raised('function raised exception ' + described(error) + of, error, id, false);
   }
 
-  // JSON text, or a list with the exception that writing it raised: the other functions run before
-  // that counts.
+  // Returns JSON text, or a list with the exception raised by writing it: the other functions run
+  // before the server raises it.
   function text(list) {
     try { return stringify(list); } catch (error) { return bare([error]); }
   }
 
-  // The same of rows whose values stand one after the other.
+  // Like text(), for rows as consecutive values.
   function written(values) {
     var list = bare([]), columns = width();
     for (var i = 0; i < values.length; i += columns) {
@@ -141,7 +141,7 @@
     return text(list);
   }
 
-  // Answers the rows, or the parts of many.
+  // Returns the rows; many are returned in parts.
   function run(call, doc, forSearch) {
     if (!reading && typeof doc === 'object' && doc !== null) { freezeDeeply(doc); }
     indexing = forSearch;
@@ -150,7 +150,7 @@
     parts = null;
     var value;
     try { value = call(doc); } catch (error) {
-      // There may be no room left for anything else.
+      // Frees the rows first: memory may be exhausted.
       rows = bare([]);
       count = 0;
       parts = null;
@@ -179,13 +179,13 @@
     written: written,
     map: function (call, doc) { return run(call, doc, false); },
     index: function (call, doc) { return run(call, doc, true); },
-    // Keys and values in a list each.
+    // Keys and values are in separate lists.
     lists: function (call, names, values) { return result(call, names, values, false); },
     reduce: function (call, pairs) {
       var names = [], values = [];
       for (var i = 0; i < pairs.length; i++) {
         if (!isArray(pairs[i])) {
-          throw ['error', 'query_protocol_error', 'reduce: row ' + i + ' is no [[key, id], value]'];
+          throw ['error', 'query_protocol_error', 'reduce: row ' + i + ' is not [[key, id], value]'];
         }
         names[i] = pairs[i][0];
         values[i] = pairs[i][1];

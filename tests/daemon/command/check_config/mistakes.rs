@@ -93,7 +93,7 @@ query_server_config.os_process_limit = 99999999999999999999999 => it must be
 query_server_config.os_process_limit = 9999999999999999999999999999999999999999999 => it must be
 query_server_config.os_process_limit = 2.5 => a whole number from 0 to 1000000
 query_server_config.os_process_limit = true => a whole number from 0 to 1000000
-query_server_config.os_process_limit = [1] => a list is not what this key takes
+query_server_config.os_process_limit = [1] => a list is not valid for this key
 query_server_config.os_process_limit = { a = 1 } => a table
 query_server_config.os_process_limit = 2026-01-01 => a date
 query_server_config.os_process_limit = '' => the text ""
@@ -117,7 +117,7 @@ couchdb.os_process_timeout = '99999999999999999h' => is too large
 query_servers.python = 5 => the command that starts the query server
 query_servers.python = '' => the command is empty
 query_servers.python = 'builtin' => only javascript is built in
-query_servers.python = "a\u0000b" => is not what this key takes
+query_servers.python = "a\u0000b" => is not valid for this key
 query_servers.query = 'mango' => "query", Mango, is inside this program and takes no command
 query_servers.Query = 'builtin' => takes no command
 native_query_servers.query = false => query, Mango, is always on
