@@ -27,7 +27,7 @@ fn set<const N: usize>(rules: [(&str, TenantRule); N]) -> Event {
     Event::SetTenants { rules }
 }
 
-/// One pool of this size, with these rules.
+/// A world with one pool of these settings, and these rules.
 fn world<const N: usize>(settings: PoolSettings, rules: [(&str, TenantRule); N]) -> World {
     let mut world = World::named(settings);
     world.on(set(rules));

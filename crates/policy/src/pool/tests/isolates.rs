@@ -18,7 +18,7 @@ fn world(hard: u32, isolates_max: u32) -> World {
     })
 }
 
-/// A client of a database calls a function of its design document; returns its process.
+/// Calls a function of a database's design document. Returns the process that ran it.
 fn call(world: &mut World, client: u64, name: &str) -> ProcId {
     let lease = world.take(client, tagged(name, "_design/1"));
     world.give_back(lease);
