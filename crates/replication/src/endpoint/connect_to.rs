@@ -17,7 +17,7 @@ pub(super) struct ConnectTo {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Rule {
-    /// A name, or its suffix with a leading dot.
+    /// A name, or a suffix with a leading dot.
     pattern: String,
     port: u16,
     target: Target,
@@ -44,7 +44,7 @@ impl ConnectTo {
         read
     }
 
-    /// Returns the target that replaces a host and port.
+    /// Returns the target that replaces a host and port, if a rule matches them.
     pub(super) fn target(&self, host: &str, port: u16) -> Option<&Target> {
         let found = self.rules.iter().find(|rule| rule.matches(host, port));
         found.map(|rule| &rule.target)
