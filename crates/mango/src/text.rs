@@ -14,15 +14,15 @@ use json::string::unescape;
 /// Maximum total length of the names and values in a document's entries, in bytes.
 pub const TEXT_ENTRIES_BYTES_MAX: usize = 64 << 20;
 
-/// The field with the names of all others.
+/// The field with the names of all other fields.
 const FIELD_NAMES: &str = "$fieldnames";
-/// The field of all strings.
+/// The default field, with all strings.
 const DEFAULT: &str = "$default";
 
 /// The fields of a text index.
 #[derive(Clone, Debug)]
 pub(crate) enum TextFields {
-    /// All.
+    /// All fields.
     All,
     /// The fields with these escaped names, which include the types.
     These(HashSet<String>),

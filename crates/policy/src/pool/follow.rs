@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_makes_way_for_one_of_the_other_kind() {
+    fn a_pool_is_replaced_by_one_of_the_other_kind() {
         let language = ConfiguredName {
             is_language: true,
             ..NAMED

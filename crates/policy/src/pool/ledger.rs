@@ -54,7 +54,7 @@ pub(crate) enum RequestPlace {
 }
 
 impl RequestPlace {
-    /// The phase reported to the client.
+    /// Returns the phase reported to the client.
     pub(super) const fn phase(self) -> Phase {
         match self {
             Self::Queue => Phase::Queue,
@@ -256,7 +256,7 @@ impl Ledger {
         }
     }
 
-    /// The next overdue event, if any.
+    /// Returns the next overdue event, if any.
     pub(super) fn overdue(&self) -> Option<Due> {
         let (at, due) = self.due.first()?;
         (*at <= self.now).then_some(*due)

@@ -47,12 +47,12 @@ impl Ranking {
         }
     }
 
-    /// The smallest.
+    /// Returns the smallest.
     pub(super) fn first(&self) -> Option<&Ranked> {
         self.rest.first().or_else(|| self.top.first())
     }
 
-    /// The largest.
+    /// Returns the largest.
     pub(super) fn last(&self) -> Option<&Ranked> {
         self.top.last().or_else(|| self.rest.last())
     }

@@ -180,7 +180,7 @@ pub enum ScheduleAction {
     },
     /// A server does not answer; `jobs` are waiting for it so far.
     ServerLost { server: Server, jobs: usize },
-    /// A server has not answered for [`super::UNREACHABLE_AFTER`] or longer, reported repeatedly.
+    /// A server has not answered for [`super::UNREACHABLE_AFTER`] or longer. Reported repeatedly.
     ServerUnreachable { server: Server },
     /// A server answers again; this many jobs that waited for it are retried early.
     ServerBack { server: Server, jobs: usize },

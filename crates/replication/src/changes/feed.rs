@@ -52,7 +52,7 @@ pub(crate) enum FeedError {
     /// A row is longer than [`ROW_MAX`].
     #[error("a row of the changes feed has more than {ROW_MAX} bytes")]
     RowTooLong,
-    /// Not the JSON of a feed.
+    /// The text is not the JSON of a feed.
     #[error("the changes feed is malformed: {why}: {text}")]
     Malformed {
         why: String,

@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_rule_that_matches_host_and_port_counts() {
+    fn the_first_rule_that_matches_host_and_port_applies() {
         let rules = "a.example:443:t1:1, *.example:443:t2:2,*.example:80:[::1]:3";
         assert_eq!(target(rules, "a.example", 443).unwrap(), "t1 1");
         assert_eq!(target(rules, "A.EXAMPLE", 443).unwrap(), "t1 1");

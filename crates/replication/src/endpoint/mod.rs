@@ -88,9 +88,9 @@ struct Inner {
     http: Http,
     settings: HttpSettings,
     request_timeout: Option<Duration>,
-    /// With secrets masked.
+    /// The URL with secrets masked.
     url: Arc<str>,
-    /// With its parameter values: the key of its rate limits.
+    /// The URL with its parameter values: the key of its rate limits.
     key: Arc<str>,
     base: Base,
     base_url: Url,
