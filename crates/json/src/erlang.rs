@@ -40,7 +40,7 @@ const STRING_MAX: usize = 65_535;
 const BINARY_HEAD: u64 = 5;
 /// Size of a list's tag and length.
 const LIST_HEAD: u64 = 5;
-/// Size of the empty list, which also ends every other.
+/// Size of the empty list, which also ends every other list.
 const NIL_SIZE: u64 = 1;
 /// Size of [`VERSION`].
 const VERSION_SIZE: u64 = 1;
@@ -130,7 +130,7 @@ pub fn integer(integer: i32, term: &mut Vec<u8>) {
 }
 
 fn length(length: usize) -> [u8; 4] {
-    // Longer ones do not fit a line of the protocol, a body or a URL.
+    // Longer data does not fit in a line of the protocol, a body or a URL.
     u32::try_from(length).unwrap_or(u32::MAX).to_be_bytes()
 }
 

@@ -1,6 +1,6 @@
 //! Objects with values that stay JSON text.
 //!
-//! SUMMARY   [`RawObject`] keeps the members of an object in order: to read, change and write them.
+//! SUMMARY   [`RawObject`] reads, changes and writes the members of an object, and keeps their order.
 //! PROMISES  A value is written byte for byte as read. Values, and names without escapes, are borrowed from the text.
 //! LIMITS    Members with the same name are all kept; [`RawObject::get`] returns the last, as JavaScript and CouchDB
 //!           do.
@@ -73,7 +73,7 @@ impl<'a> RawObject<'a> {
     }
 }
 
-/// As JSON text, without white space between members.
+/// Writes the object as JSON text, without white space between members.
 impl fmt::Display for RawObject<'_> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(self.to_raw().get())
@@ -166,7 +166,7 @@ mod tests {
         let text = r#"{"a":"x","\u0062":1}"#;
         let object = RawObject::parse(text).unwrap();
         let [(plain, value), (escaped, _)] = &object.members[..] else {
-            panic!("two members");
+            panic!("expected two members");
         };
         assert!(matches!(plain, Cow::Borrowed("a")));
         assert!(matches!(value, Cow::Borrowed(_)));

@@ -4,7 +4,7 @@
 //! PROMISES  Each byte is read once.
 //! LIMITS    It follows only brackets and strings: the parser decides whether the object is well formed.
 
-/// Searches for the end of an object, and resumes where the text ended before.
+/// Searches for the end of an object. Each search resumes where the previous one stopped.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ObjectEnd {
     at: usize,
@@ -18,8 +18,8 @@ impl ObjectEnd {
         self.at > 0
     }
 
-    /// Returns the length of the object at the start of `text`, if it ends there. `text` is that of the previous
-    /// call, with more appended.
+    /// Returns the length of the object at the start of `text`, if its end has arrived. `text` must begin with the
+    /// text of the previous call.
     pub fn find(&mut self, text: &[u8]) -> Option<usize> {
         while self.at < text.len() {
             if self.in_string {

@@ -5,9 +5,9 @@
 #[error("line {line}, column {column}: {kind}")]
 pub struct SelectorError {
     pub kind: SelectorErrorKind,
-    /// Its line in the selector's text, from 1.
+    /// The line of the mistake in the selector's text, from 1.
     pub line: usize,
-    /// The byte of that line, from 1.
+    /// The byte in that line, from 1.
     pub column: usize,
 }
 
@@ -45,12 +45,12 @@ pub enum SelectorErrorKind {
     /// A condition instead of a field: an operator without a field.
     #[error("missing_field_name: one or more conditions have no field name")]
     MissingFieldName,
-    /// An operator's argument has the wrong type.
+    /// An operator's argument has the wrong type or value.
     #[error("bad argument for operator {operator}: {problem}")]
     BadArgument {
         /// The operator.
         operator: String,
-        /// The requirement.
+        /// The requirement, or how the argument violates it.
         problem: String,
     },
     /// An operator of MongoDB that CouchDB does not have.
@@ -104,12 +104,12 @@ pub enum MatchError {
     /// The document is not a JSON object. Its author's fault.
     #[error("the document is not a JSON object: {0}")]
     NotADocument(String),
-    /// A regular expression exceeded its steps on a string of the document. The expression's author's fault.
+    /// A regular expression exceeded its bounds on a string of the document. The fault of its author.
     #[error("the regular expression {pattern:?} takes too long on a string of {bytes} bytes")]
     Pattern {
         /// The expression.
         pattern: String,
-        /// The string's length.
+        /// The string's length, in bytes.
         bytes: usize,
     },
     /// A text index would have too many entries for the document.

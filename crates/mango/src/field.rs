@@ -14,7 +14,7 @@ use super::members::{Kind, kind_of};
 use json::cursor::{Elements, Members};
 use json::string::unescape;
 
-/// Maximum number of segments of a field's name. Each walks part of the document once more.
+/// Maximum number of segments of a field's name. For each segment, part of the document is walked once more.
 pub const FIELD_SEGMENTS_MAX: usize = 64;
 
 /// Splits a field's name at dots without a preceding backslash.
@@ -65,7 +65,7 @@ pub(crate) struct Fields {
 
 #[derive(Clone, Debug, Default)]
 struct Node {
-    /// Segment -> field, by the segment's bytes.
+    /// Segment -> field, sorted by the segment's bytes.
     by_name: Vec<(Box<str>, FieldId)>,
     /// Index -> field, for the segments that are numbers.
     by_index: Vec<(usize, FieldId)>,
@@ -78,7 +78,7 @@ pub(crate) struct FieldsBuilder {
 }
 
 impl FieldsBuilder {
-    /// Returns a field's id in the set.
+    /// Adds a field, and returns its id in the set.
     pub(crate) fn add(&mut self, segments: &[String]) -> FieldId {
         let mut at = 0;
         for segment in segments {
@@ -108,11 +108,11 @@ impl FieldsBuilder {
 }
 
 impl Fields {
-    /// Finds all fields of a document. The answer is indexed by [`FieldId`].
+    /// Finds all fields of the set in a document. The result is indexed by [`FieldId`].
     pub(crate) fn find<'a>(&self, document: &'a str) -> Vec<Found<'a>> {
         let mut found = vec![Found::Missing; self.nodes.len()];
         found[0] = Found::Value(document);
-        // A field's number is greater than that of the field it is part of.
+        // A field's id is greater than its parent's, so the parent is found first.
         for id in 0..self.nodes.len() {
             let node = &self.nodes[id];
             if !node.by_name.is_empty() {
@@ -168,7 +168,7 @@ impl Node {
     }
 }
 
-/// A segment as an array index, from 0.
+/// Returns a segment as an array index, from 0; `None` if it is not one.
 fn index(segment: &str) -> Option<usize> {
     let digits = segment.strip_prefix(['+', '-']).unwrap_or(segment);
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn all_fields_are_found_in_one_go_and_the_last_of_a_name_counts() {
+    fn all_fields_are_found_at_once_and_of_equal_names_the_last_applies() {
         let mut builder = FieldsBuilder::default();
         let names = ["a", "a.b", "a.c", "\u{e9}"];
         let ids = names.map(|name| builder.add(&segments(name).unwrap()));

@@ -6,7 +6,7 @@ use json::cursor::Elements;
 /// Maximum digits of a divisor or a remainder: ten times the number still fits an `i128`.
 const DIGITS_MAX: usize = 37;
 
-/// The error for any other argument.
+/// The error for an argument that is not `[divisor, remainder]`.
 pub(crate) const PAIR: &str = "it needs [divisor, remainder], two whole numbers";
 
 /// A divisor and the required remainder.
@@ -41,7 +41,7 @@ impl Modulo {
         Ok(Self { divisor, remainder })
     }
 
-    /// Whether a value is an integer with this remainder, which has the value's sign.
+    /// Whether a value is an integer with this remainder; a remainder has the sign of the value.
     pub(crate) fn holds(self, value: &str) -> bool {
         is_integer(value) && self.rest(value) == self.remainder
     }

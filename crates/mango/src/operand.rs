@@ -93,12 +93,12 @@ impl Operand {
     }
 }
 
-/// Whether the collation distinguishes all characters and ignores none.
+/// Whether the collation distinguishes all characters of the text and ignores none.
 fn is_plain(text: &[u8]) -> bool {
     text.iter().all(|byte| matches!(byte, b' '..=b'~'))
 }
 
-/// Returns an integer short enough for `i64`.
+/// Returns the value of an integer that is short enough for `i64`.
 fn short_integer(text: &str) -> Option<i64> {
     let is_integer = |byte: u8| byte.is_ascii_digit() || byte == b'-';
     (text.len() <= 18 && text.bytes().all(is_integer)).then(|| text.parse().ok())?

@@ -31,7 +31,7 @@ pub(crate) static OPERATORS: &[Operator] = &[
     // Joins and negations of selectors for the same field.
     row("$and", Takes::Selectors, Meaning::of(Join::All)),
     row("$or", Takes::Selectors, Meaning::of(Join::Any)),
-    // Without selectors, `$or` is true and so is this.
+    // Without selectors, `$nor` is true, as is `$or`.
     row("$nor", Takes::Selectors, Meaning::of_negated(Join::All)),
     row("$not", Takes::Selector, Meaning::Not),
     // Selectors for parts of the value.
@@ -208,7 +208,7 @@ impl Operator {
         OPERATORS.iter().find(|operator| operator.name == name)
     }
 
-    /// Returns the error for a name that is no operator.
+    /// Returns the error for a name that is not an operator.
     pub(crate) fn unknown(name: &str) -> SelectorErrorKind {
         let name = name.to_owned();
         if NOT_SUPPORTED.contains(&&*name) {
@@ -251,7 +251,7 @@ impl Operator {
     }
 }
 
-/// The requirement of a length.
+/// The requirement on the argument of `$size`.
 pub(crate) const LENGTH: &str = "it needs a length, a whole number that is not negative";
 
 fn is_text_search(argument: &str) -> bool {

@@ -106,7 +106,7 @@ impl Scope {
     }
 }
 
-/// Recurses as deep as the selector, whose depth is bounded.
+/// Whether a node matches a value. Recurses as deep as the selector, whose depth is bounded.
 fn is_so(node: &Node, found: &[Found<'_>], here: &str) -> Result<bool, MatchError> {
     match node {
         Node::And(nodes) => {

@@ -14,17 +14,17 @@ use json::string::unescape;
 /// Maximum total length of the names and values in a document's entries, in bytes.
 pub const TEXT_ENTRIES_BYTES_MAX: usize = 64 << 20;
 
-/// The field with the names of all others.
+/// The field with the names of all other fields.
 const FIELD_NAMES: &str = "$fieldnames";
-/// The field of all strings.
+/// The default field, with all strings.
 const DEFAULT: &str = "$default";
 
 /// The fields of a text index.
 #[derive(Clone, Debug)]
 pub(crate) enum TextFields {
-    /// All.
+    /// All fields.
     All,
-    /// Those with these escaped names, including types.
+    /// The fields with these escaped names, which include the types.
     These(HashSet<String>),
 }
 
@@ -69,7 +69,7 @@ struct TextEntry {
 }
 
 impl TextIndex {
-    /// `[[NAME, VALUE, []], ..]`.
+    /// Returns the entries as `[[NAME, VALUE, []], ..]`.
     ///
     /// # Errors
     /// The document has too many entries.
@@ -80,7 +80,7 @@ impl TextIndex {
         self.write(document, write)
     }
 
-    /// `[{"@type": TYPE, "name": NAME, "value": VALUE}, ..]`.
+    /// Returns the entries as `[{"@type": TYPE, "name": NAME, "value": VALUE}, ..]`.
     ///
     /// # Errors
     /// The document has too many entries.
@@ -178,7 +178,7 @@ struct EntryWalk<'i> {
     prefix: String,
     open: Vec<OpenPart>,
     entries: Vec<TextEntry>,
-    /// Names and values so far.
+    /// The total length of the names and values so far.
     bytes: usize,
 }
 
@@ -265,7 +265,7 @@ impl EntryWalk<'_> {
         self.push(kind, value);
     }
 
-    /// Adds an entry if its field is indexed, unless there are already too many.
+    /// Adds an entry if its field is indexed, unless the entries are already too long.
     fn push(&mut self, kind: EntryType, value: &str) {
         if self.bytes > TEXT_ENTRIES_BYTES_MAX {
             return;

@@ -1,9 +1,9 @@
-//! Ordered names with classes: pages of any classes without walking over skipped names.
+//! Ordered names, each with a class: reading a page of some classes does not walk over the skipped names.
 //!
-//! SUMMARY   Blocks of names, each with a count of its names by class. Skipped names of a page are counted by blocks.
-//! PROMISES  Names are unique. Setting and removing one searches one block; a page reads the counts of all blocks
-//!           before it and the rows of as many blocks as its own rows are in.
-//! LIMITS    [`CLASSES_MAX`] classes; a block has [`BLOCK_NAMES_MAX`] names.
+//! SUMMARY   Names are in blocks, each with a count of its names by class, so that whole blocks can be skipped.
+//! PROMISES  Names are unique. Setting or removing one searches one block. A page reads the counts of all blocks before
+//!           its end, and the rows of the blocks that contain its names.
+//! LIMITS    At most [`CLASSES_MAX`] classes, and [`BLOCK_NAMES_MAX`] names in a block.
 
 use std::ops::{Bound, Range};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 /// Maximum number of classes.
 pub const CLASSES_MAX: usize = 8;
 
-/// A block is split beyond this number of names.
+/// Maximum number of names in a block: a block with more is split.
 const BLOCK_NAMES_MAX: usize = 512;
 
 /// A class: a number below [`CLASSES_MAX`].
@@ -73,7 +73,7 @@ impl Row {
     }
 }
 
-/// Returns a sort key with the order of the names.
+/// Returns a sort key of a name: its first bytes, then the name.
 fn key(name: &str) -> (u64, &str) {
     let mut head = [0; 8];
     for (to, byte) in head.iter_mut().zip(name.bytes()) {
@@ -176,7 +176,7 @@ impl CountedNames {
         Some(class)
     }
 
-    /// Merges two blocks with few names.
+    /// Merges a block with the next one if both together have few names.
     fn join(&mut self, at: usize) {
         let of = |at: usize| self.blocks.get(at).map(|block| block.rows.len());
         let (Some(own), Some(next)) = (of(at), of(at.wrapping_add(1))) else {
@@ -294,7 +294,7 @@ mod tests {
         for round in 0..20 {
             for _ in 0..2000 {
                 let name: Arc<str> = format!("{:05}", random.below(NAMES)).into();
-                // Grows, and shrinks to almost nothing.
+                // The set grows, then shrinks to almost nothing.
                 if random.below(8) < if round % 5 == 4 { 8 } else { 3 } {
                     assert_eq!(names.remove(&name), map.remove(&name));
                 } else {

@@ -46,7 +46,8 @@ impl Exchanges {
         }
     }
 
-    /// Whether more than half of enough requests started a process, and more than half of the starts replaced one.
+    /// Whether there were at least [`REQUESTS_MIN`] requests, more than half of them started a process, and more than
+    /// half of the starts replaced one.
     pub const fn are_too_many(self) -> bool {
         self.requests >= REQUESTS_MIN
             && self.starts * 2 > self.requests

@@ -99,7 +99,7 @@ impl Invariant {
             Self::Pm2 => "the idle indexes hold exactly the idle processes",
             Self::Pm3 => "every assignment has a token of its own and one holder",
             Self::Pm4 => "every accepted request is in one place until its one answer",
-            Self::Pm5 => "no waiter that may be next could be served",
+            Self::Pm5 => "neither the next waiter nor one that may overtake it could be served",
             Self::Pm6 => "a process taught for a request learns that request's design document",
             Self::Pm7 => "an opening has its row, its slot and its request until it ends",
             Self::Pm8 => {
@@ -110,12 +110,12 @@ impl Invariant {
             Self::Pm11 => "the queue's indexes hold exactly the queued requests",
             Self::Pm12 => "each open request is known to its client and has one deadline",
             Self::Pm13 => "no idle process is stale or above the limit",
-            Self::Pm14 => "between two events no process is in hand",
+            Self::Pm14 => "no process is in transition between two events",
             Self::Pm15 => "a process that was told to stop is in no other table",
             Self::Pm16 => "after shutdown nothing waits, nothing is held, and no process is left",
-            Self::Pm17 => "a pool below init_size or min_free opens, unless it must not",
+            Self::Pm17 => "a pool below init_size or min_free opens processes, unless it must not",
             Self::Pm18 => "processes and openings of the bulk lane are counted, and none is idle",
-            Self::Pm19 => "nobody waits in a pool while another of its group could serve it",
+            Self::Pm19 => "no request waits in one pool while another pool could serve it",
             Self::Pm20 => "a pool that is removed lends nothing, and is gone when it is empty",
             Self::Pm21 => "every idle process that ages is in the list of ages",
             Self::Pm22 => {
@@ -127,7 +127,7 @@ impl Invariant {
             Self::Pm24 => {
                 "a process that ran code of one database forgets everything before it serves another, or has an isolate for each"
             }
-            Self::Pm25 => "what is held for each tenant is counted",
+            Self::Pm25 => "the processes held for each tenant are counted",
             Self::Pm26 => {
                 "calls and processes of each tenant that has bounds are counted over all pools"
             }

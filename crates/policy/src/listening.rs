@@ -35,7 +35,7 @@ pub struct Listening {
     /// Connections whose bytes are relayed.
     relays: usize,
     stopping: bool,
-    /// Whether a stop waits for the clients only.
+    /// Whether the stop waits only for the clients, not for the relays.
     now: bool,
 }
 
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_relay_takes_descriptors_but_counts_as_no_connection() {
+    fn a_relay_uses_descriptors_but_does_not_count_as_a_connection() {
         let mut listening = Listening::default();
         listening.relay_begun();
         assert_eq!(listening.may_accept(2, &BOUNDS), MayAccept::Yes);
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_listener_finishes_with_the_last_client_and_the_last_answer() {
+    fn a_listener_finishes_after_the_last_client_and_the_last_relay() {
         let mut listening = Listening::default();
         assert!(!listening.has_finished(0));
         listening.handshake_begun();
@@ -140,7 +140,7 @@ mod tests {
         let mut listening = Listening::default();
         listening.relay_begun();
         listening.stop(true);
-        // A second order changes nothing.
+        // A later stop that waits for relays changes nothing.
         listening.stop(false);
         assert!(!listening.has_finished(1));
         assert!(listening.has_finished(0));

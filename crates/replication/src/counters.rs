@@ -163,7 +163,7 @@ pub struct Stats {
 }
 
 impl Stats {
-    /// Adds the counters of a part.
+    /// Adds other counters to these.
     pub fn add(&mut self, other: &Self) {
         self.merge(other, u64::saturating_add);
     }

@@ -128,7 +128,7 @@ fn a_function_cannot_change_the_console_for_other_functions_or_later_holders() {
             json!(["map_doc", {"_id": "a"}]),
             ddoc(&format!("{breaks} return 'x';")),
             show(),
-            // Another holder, whose functions were not taught to the process.
+            // Another holder: `forget` removes the functions of the first.
             json!(["forget", {}]),
             reset(true),
             json!(["add_fun", uses]),

@@ -17,12 +17,12 @@ const SETS: usize = 1024;
 /// Maximum length of a cached string, in bytes. Its sort key is about twice as long.
 const STRING_BYTES_MAX: usize = 64;
 
-/// Strings and their sort keys, each in the set of its hash. A full set replaces an earlier one.
+/// Strings and their sort keys, each in the set of its hash. A full set replaces one of its strings.
 pub struct KeyCache {
     /// A part of the hash of each string.
     tags: Vec<[u32; WAYS]>,
     strings: Vec<[Remembered; WAYS]>,
-    /// The place of a full set that is replaced next.
+    /// The place that was last replaced in a full set.
     turn: usize,
 }
 
@@ -30,7 +30,7 @@ pub struct KeyCache {
 struct Remembered {
     /// The string, then its sort key; empty if unused.
     bytes: Vec<u8>,
-    /// The length of the string in it.
+    /// The length of the string in `bytes`.
     text_bytes: usize,
 }
 
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn strings_that_need_a_quarter_of_the_room_hardly_push_each_other_out() {
+    fn strings_that_fill_a_quarter_of_the_cache_rarely_evict_each_other() {
         let mut cache = KeyCache::default();
         let mut calls = 0;
         for _ in 0..10 {

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes han.txt: the Han characters in the order of the root collation of ICU, by radical and stroke.
 
-Needs PyICU (Debian: python3-icu). The order changes with ICU's version; CouchDB's own packages have 72.1.
+Needs PyICU (Debian: python3-icu). The order depends on ICU's version; CouchDB's packages contain 72.1.
     /usr/bin/python3 han.py > han.txt
 """
 

@@ -192,7 +192,7 @@ fn operator(inner: BoxedStrategy<Value>) -> BoxedStrategy<(String, Value)> {
     .boxed()
 }
 
-/// Not an array, the special case of `$all`.
+/// A value that is not an array: `$all` treats arrays specially.
 fn scalar_or_object() -> impl Strategy<Value = Value> {
     value().prop_filter("no array", |value| !value.is_array())
 }
@@ -234,7 +234,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(600))]
 
     #[test]
-    fn a_naive_evaluator_says_the_same(selector in selector(), document in document()) {
+    fn matches_agree_with_a_naive_evaluator(selector in selector(), document in document()) {
         let parsed = Selector::parse(&selector.to_string()).unwrap();
         prop_assert_eq!(parsed.matches(&document.to_string()), Ok(naive(&selector, Here::Value(&document))));
     }

@@ -47,7 +47,7 @@ impl Stress {
         self.until
     }
 
-    /// Returns whether it was on and has ended by now.
+    /// Ends stress whose time is over. Returns whether it did.
     pub fn expire(&mut self, now: Timestamp) -> bool {
         self.until.take_if(|until| *until <= now).is_some()
     }
@@ -58,7 +58,8 @@ impl Stress {
     }
 }
 
-/// Returns whether a service can be under stress: by default not if it is only for this machine's users.
+/// Returns whether a service can be under stress. `told` is the configured value; by default, a service for only this
+/// machine's users cannot.
 pub fn stress_applies(local_only: bool, told: Option<bool>) -> bool {
     told.unwrap_or(!local_only)
 }

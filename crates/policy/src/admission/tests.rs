@@ -114,7 +114,7 @@ fn an_accepted_client_without_a_process_counts_against_the_limit() {
     // The same three while processes are being created for them.
     assert!(!accepted(3, 3, 3));
     assert!(accepted(2, 2, 2));
-    // Processes being opened without a request serve no client yet.
+    // Processes being opened without a request cannot serve a client yet.
     assert!(!accepted(0, 3, 3));
 }
 

@@ -66,7 +66,7 @@ pub(super) fn tags_are_respected(_: PoolId, pool: &Pool, ledger: &Ledger) -> Jud
             let row = ledger.request(request);
             let tenant = row.and_then(|row| pool.settings.wanted(row).tenant());
             let is_its_own = tenant.is_none() || tenant == proc.tenant.as_ref();
-            // One from before a `reuse` change is stopped on return.
+            // A process started before a change of `reuse` is stopped on return.
             require(is_its_own || pool.is_stale(*number, ledger), || {
                 format!(
                     "process {number} of {:?} learns or forgets for {tenant:?}",
@@ -109,7 +109,7 @@ pub(super) fn tenants_are_apart(pools: &Pools) -> Judgement {
             {
                 owned.insert((client, ProcId { pool: id, number }));
             }
-            // One from before a `reuse` change is stopped on return.
+            // A process started before a change of `reuse` is stopped on return.
             let is_shared = !pool.settings.keeps_apart() || pool.is_stale(number, ledger);
             require(is_shared || is_with_its_tenant(proc, ledger), || {
                 format!("pool {}: process {number} is shared: {proc:?}", id.0)

@@ -16,7 +16,7 @@ const TOLD_FOR: Duration = Duration::from_secs(30);
 pub(super) struct ToldServers {
     /// When a server was last reported unreachable.
     unreached: BTreeMap<Server, Duration>,
-    /// Servers reachable again, and the latest request sent before.
+    /// Servers reachable again, each with the latest request sent before.
     back: BTreeMap<Server, Request>,
 }
 
@@ -52,7 +52,7 @@ impl ToldServers {
         !self.unreached.is_empty()
     }
 
-    /// A new epoch has not reported anything.
+    /// Forgets the recovered servers: the new epoch has not reported them as unreachable.
     pub(super) fn begin_anew(&mut self) {
         self.back.clear();
     }

@@ -1,9 +1,9 @@
-//! Serves requests: from an idle process, from a slot, from a process that forgets its tenant, or by reaping; and
+//! Serves requests: with an idle process, a new one in a free slot, one that forgets its tenant, or by reaping; and
 //! determines their order.
 //!
 //! SUMMARY   `get_proc`, and the flush that ends every event.
-//! PROMISES  After a flush, no waiter that may be next could be served (PM-5). A flush takes time logarithmic in the
-//!           queue's length for each served waiter, and for one more.
+//! PROMISES  After a flush, neither the next waiter nor one that may overtake it could be served (PM-5). A flush takes
+//!           time logarithmic in the queue's length for each served waiter, and for one more.
 //! SOURCE    couch_proc_manager 001: get_proc, flush_waiters, find_proc, teach_ddoc,
 //!           make_proc, replenish, reap_idle.
 //! DIFFERS   The affinity wait and overtaking, see [`super`]. Teaching is only started here.
@@ -66,7 +66,7 @@ impl Turn<'_> {
         }
     }
 
-    /// Serves waiters while one that may be next can be served.
+    /// Serves waiters while the next one, or one that may overtake it, can be served.
     pub(super) fn flush(&mut self) {
         let mut head_until = None;
         self.ledger.ceiling.needy.remove(&self.id);
@@ -121,8 +121,8 @@ impl Turn<'_> {
                 self.note_need(head, false, patience.is_some());
                 break;
             }
-            // A waiter after its affinity wait can use one process of its database and no more. The next such waiter
-            // waits again: if the load is too high for every wait, the pool must not spend its time on restarts.
+            // For a waiter whose affinity wait has ended, only one process is stopped, and the next such waiter waits
+            // again: under too high a load, the pool must not spend its time on restarts.
             let most = if patience.is_some() { 1 } else { usize::MAX };
             if !self.reap(most) {
                 break;
@@ -220,7 +220,7 @@ impl Turn<'_> {
         let Some(later) = self.next_servable() else {
             return false;
         };
-        // Waiters of the other lane would have been first.
+        // This is a bulk waiter that must not use reserved processes; an interactive one would have been first.
         if !self.may_serve(later) {
             return false;
         }
@@ -310,7 +310,7 @@ impl Turn<'_> {
         });
     }
 
-    /// Lends a transitioning process. If it is not shared, it is its tenant's from now on.
+    /// Lends a transitioning process. If processes are not shared, it belongs to the request's tenant from now on.
     fn assign(&mut self, id: RequestId, request: &RequestRow, number: u64) {
         let select = self.pool.select(number, &request.tenant, self.ledger.now);
         if self.pool.settings.keeps_apart() {
@@ -345,12 +345,12 @@ impl Turn<'_> {
         }
     }
 
-    /// Which processes of this pool can serve a request.
+    /// Returns which processes of this pool can serve a request.
     fn wanted<'r>(&self, request: &'r RequestRow) -> Wanted<'r> {
         self.pool.settings.wanted(request)
     }
 
-    /// Until when the oldest waiter waits for a process of its own database, if one is in use.
+    /// Returns when the next waiter stops waiting for a process of its own tenant; `None` if it does not.
     fn affinity_end(&self, head: RequestId) -> Option<Timestamp> {
         let request = self.ledger.request(head)?;
         let is_in_use = self.pool.idle.in_use(self.wanted(request).tenant()?) > 0;

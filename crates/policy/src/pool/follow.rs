@@ -54,7 +54,7 @@ pub fn follow<S: PartialEq>(name: &ConfiguredName<'_, S>) -> Follow {
     let is_asked_for = name.is_language || name.now.is_some();
     match name.pool {
         None if name.is_language || (is_asked_for && is_news) => Follow::Add(kind),
-        // Also if an operator removed the pool and its section is unchanged.
+        // This includes a pool that an operator removed while its section is unchanged.
         None => Follow::Nothing,
         // A language's own pool is removed with it; one added by an operator stays.
         Some((pool, PoolKind::Language)) if !is_asked_for => Follow::Remove(pool),
@@ -68,8 +68,8 @@ pub fn follow<S: PartialEq>(name: &ConfiguredName<'_, S>) -> Follow {
     }
 }
 
-/// Returns the language that keeps a pool of `language` out of a group: that of the group's `others`. Requests to a
-/// group must get a single language.
+/// Returns the language that keeps a pool of `language` out of a group: `others`, the language of the group's other
+/// pools, if it differs. All requests to a group must get the same language.
 pub fn keeps_out<'a, L: PartialEq>(language: &L, others: Option<&'a L>) -> Option<&'a L> {
     others.filter(|others| *others != language)
 }
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_makes_way_for_one_of_the_other_kind() {
+    fn a_pool_is_replaced_by_one_of_the_other_kind() {
         let language = ConfiguredName {
             is_language: true,
             ..NAMED

@@ -4,8 +4,8 @@
 //! PROMISES  A request that several pools may serve never waits in one while another has a slot, an untagged process,
 //!           or a spare process that can forget its tenant (PM-19). Removing a pool leaves no request unanswered.
 //! CALLED    By [`Pools::handle`].
-//! SOURCE    pidq (add_pool, remove_pool, groups); pooler (reconfiguration). Moving waiters between the pools of a
-//!           group is ours: there they are not moved.
+//! SOURCE    pidq (add_pool, remove_pool, groups); pooler (reconfiguration). Neither moves waiters between the pools of
+//!           a group.
 //! LIMITS    With `fairness = "per_db"` a pool that has something to lend scans all tenants that wait for its group.
 
 use super::action::{PoolAction, Refusal};
@@ -96,8 +96,8 @@ impl Pools {
         }
     }
 
-    /// The request in another pool's queue that this pool can serve at once, and would serve first if it were in its
-    /// own queue.
+    /// Returns the request in another pool's queue that this pool can serve at once, and would serve first if it were
+    /// in its own queue.
     pub(crate) fn waiter_to_take_over(&self, pool: PoolId) -> Option<RequestId> {
         let row = self.pool(pool)?;
         let now = self.ledger.now;
@@ -124,8 +124,8 @@ impl Pools {
         firsts.min().map(|(.., id)| id)
     }
 
-    /// The first waiters of a kind, in the order in which this pool would serve them. A few suffice, because a pool
-    /// with a slot or an untagged process can serve the first.
+    /// Returns the first waiters of a kind, in the order in which this pool would serve them. A few suffice, because a
+    /// pool with a slot or an untagged process can serve the first.
     fn first_waiters(&self, pool: PoolId, target: Target, lane: Lane) -> Vec<(Kept, RequestId)> {
         let ledger = &self.ledger;
         let is_held_back = |tenant: &Tenant| ledger.tenants.is_held_back(tenant);

@@ -1,8 +1,8 @@
-//! State shared by all pools: requests, clients, deadlines, and counters of identities.
+//! State shared by all pools: requests, clients, deadlines, and counters of ids.
 //!
 //! SUMMARY   The rows of requests until they are answered, their clients, the loans, and due times.
 //! PROMISES  A request is in all of `requests`, `asked` and `due`, or in none. Finding what a client requested or
-//!           holds takes time proportional to its number.
+//!           holds takes time proportional to the number found.
 //! SOURCE    couch_proc_manager 001: the client records, monitors and call timeouts.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -54,7 +54,7 @@ pub(crate) enum RequestPlace {
 }
 
 impl RequestPlace {
-    /// The phase reported to the client.
+    /// Returns the phase reported to the client.
     pub(super) const fn phase(self) -> Phase {
         match self {
             Self::Queue => Phase::Queue,
@@ -88,7 +88,7 @@ pub(crate) struct Roaming(FxHashMap<(Target, Lane), RoamingKind>);
 struct RoamingKind {
     /// Each tenant's requests, oldest first; unordered: looked up by tenant.
     queues: FxHashMap<Tenant, BTreeSet<RequestId>>,
-    /// Each tenant's oldest request; ordered: the oldest ones overall are in the queues of the first few.
+    /// Each tenant's oldest request; ordered: the oldest requests overall are in the queues of the first few tenants.
     firsts: BTreeMap<RequestId, Tenant>,
 }
 
@@ -143,7 +143,7 @@ impl Roaming {
         kind.flat_map(|kind| kind.firsts.iter().map(|(id, tenant)| (tenant, *id)))
     }
 
-    /// The `most` oldest requests of those tenants for which `serves` holds.
+    /// Returns the `most` oldest requests of the tenants for which `serves` holds.
     pub(super) fn oldest(
         &self,
         (target, lane): (Target, Lane),
@@ -194,11 +194,11 @@ pub(crate) struct Ledger {
     pub(crate) last_number: u64,
     /// The token of the newest loan.
     pub(crate) last_token: Token,
-    /// How many times a process has become idle.
+    /// The number of times that a process has become idle.
     pub(super) returns: u64,
     /// Usage of tenants with bounds.
     pub(crate) tenants: Tenants,
-    /// The maximum of processes in all pools.
+    /// Limits the total number of processes in all pools.
     pub(crate) ceiling: Ceiling,
     /// For uniform choices.
     pub(super) random: Random,
@@ -207,7 +207,7 @@ pub(crate) struct Ledger {
 }
 
 impl Ledger {
-    /// Whether this identity is larger than every earlier one, as required; records it.
+    /// Whether this id is larger than every earlier one, as required. If so, records it as the newest.
     pub(super) fn is_fresh(&mut self, request: RequestId) -> bool {
         let fresh = self.newest_request < Some(request);
         if fresh {
@@ -256,13 +256,13 @@ impl Ledger {
         }
     }
 
-    /// The next overdue event, if any.
+    /// Returns the next overdue event, if any.
     pub(super) fn overdue(&self) -> Option<Due> {
         let (at, due) = self.due.first()?;
         (*at <= self.now).then_some(*due)
     }
 
-    /// Moves a timer; `None`: it is off.
+    /// Moves a timer; `None` means that it is off.
     pub(super) fn move_due(&mut self, due: Due, before: Option<Timestamp>, now: Option<Timestamp>) {
         if let Some(at) = before {
             self.due.remove(&(at, due));

@@ -2,7 +2,7 @@
 //!
 //! SUMMARY   The largest few are in a short list, the others in a tree. The largest process is lent, so lending and
 //!           returning change only the end of the list.
-//! PROMISES  Every query and change costs at most a logarithm, plus a walk over the short list.
+//! PROMISES  Every query and change takes at most logarithmic time, plus a walk over the short list.
 
 use std::collections::BTreeSet;
 
@@ -22,7 +22,7 @@ pub(super) struct Ranking {
 }
 
 impl Ranking {
-    /// Adds a new one.
+    /// Adds a process that is not in the set.
     pub(super) fn insert(&mut self, ranked: Ranked) {
         debug_assert!(self.iter().all(|other| *other != ranked), "PM-2: idle once");
         if self.rest.last().is_some_and(|last| ranked < *last) {
@@ -36,7 +36,7 @@ impl Ranking {
         }
     }
 
-    /// Removes one; returns whether it existed.
+    /// Removes a process. Returns whether it was in the set.
     pub(super) fn remove(&mut self, ranked: &Ranked) -> bool {
         match self.top.iter().rposition(|other| other == ranked) {
             Some(at) => {
@@ -47,17 +47,17 @@ impl Ranking {
         }
     }
 
-    /// The smallest.
+    /// Returns the smallest.
     pub(super) fn first(&self) -> Option<&Ranked> {
         self.rest.first().or_else(|| self.top.first())
     }
 
-    /// The largest.
+    /// Returns the largest.
     pub(super) fn last(&self) -> Option<&Ranked> {
         self.top.last().or_else(|| self.rest.last())
     }
 
-    /// Their number.
+    /// Returns the number of processes.
     pub(super) fn len(&self) -> usize {
         self.top.len() + self.rest.len()
     }
@@ -67,7 +67,7 @@ impl Ranking {
         self.top.is_empty() && self.rest.is_empty()
     }
 
-    /// All of them in ascending order.
+    /// Returns all processes in ascending order.
     fn iter(&self) -> impl Iterator<Item = &Ranked> {
         self.rest.iter().chain(&self.top)
     }

@@ -7,7 +7,7 @@
 //! CALLED    By the handlers of one pool's events.
 //! SOURCE    Postfix master: master_throttle, master_avail's stress, master_spawn's assertions.
 //! DIFFERS   There the first failure throttles, and every request waits in the kernel meanwhile; here a request with
-//!           an earlier deadline gets an error that has the time of the next try.
+//!           an earlier deadline gets an error with the time of the next try.
 
 use super::action::{PoolAction, Refusal, StopReason, Warning};
 use super::id::RequestId;
@@ -74,7 +74,7 @@ impl Turn<'_> {
         }
     }
 
-    /// Why a request cannot even wait; `None` if it can.
+    /// Returns why a request cannot even wait; `None` if it can.
     pub(super) fn hopeless(&self, request: &RequestRow) -> Option<Refusal> {
         let until = self.pool.life.throttle.until()?;
         let is_hopeless = self.pool.is_hopeless(request, self.ledger.now);
@@ -125,7 +125,7 @@ impl Turn<'_> {
         let row = request.and_then(|id| self.ledger.request(id));
         let is_served = row.is_some_and(|row| self.pool.choose(row).is_some());
         let verdict = may_spawn(&snapshot, is_served);
-        debug_assert_eq!(verdict, Ok(()), "what is opened is admitted");
+        debug_assert_eq!(verdict, Ok(()), "an opening is admitted");
         if let Err(why) = verdict {
             let pool = self.id;
             self.warn(Warning::SpawnRefused { pool, why });

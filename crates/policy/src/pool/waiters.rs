@@ -15,14 +15,14 @@ use rustc_hash::FxHashMap;
 use super::fairness::{Kept, Standing};
 use super::id::{RequestId, Tenant};
 
-/// The queue's state of a tenant.
+/// A tenant's state, as far as its place in the queue depends on it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TenantState {
     /// Its standing, which determines when it is served.
     pub(super) standing: Standing,
     /// Whether a process of its tag is idle.
     pub(super) has_idle: bool,
-    /// Whether it is at its process limit: others are served past it.
+    /// Whether it is at its process limit, or in debt of processor time: others are served past it.
     pub(super) is_held_back: bool,
     /// Whether its waiters count against its own bound, not the pool's queue.
     pub(super) has_own_queue: bool,
@@ -57,8 +57,8 @@ struct TenantQueue {
     state: TenantState,
 }
 
-/// The first waiters of tenants, by how many processes these hold: among tenants with equal numbers, the order does
-/// not change with time.
+/// The first waiters of tenants, by the number of processes that the tenant holds: among tenants with equal numbers,
+/// the order does not change with time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Firsts(BTreeMap<u32, BTreeSet<(Kept, RequestId)>>);
 
@@ -79,7 +79,7 @@ impl Firsts {
         }
     }
 
-    /// The next one; `full` is the account of a process held forever.
+    /// Returns the next waiter; `full` is the contribution of one held process to an account.
     fn next(&self, full: Kept) -> Option<RequestId> {
         let least = self.0.iter().filter_map(|(held, equals)| {
             let (fixed, id) = *equals.first()?;
@@ -196,7 +196,7 @@ impl Waiters {
         self.counted = self.counted.saturating_add_signed(counted);
     }
 
-    /// The next waiter; `full` is the account of a process held forever.
+    /// Returns the next waiter; `full` is the contribution of one held process to an account.
     pub(crate) fn next(&self, full: Kept) -> Option<RequestId> {
         let mut lanes = self.lanes.iter();
         lanes.find_map(|lane| lane.firsts.next(full))
@@ -230,7 +230,7 @@ impl Waiters {
         queues.filter_map(|queue| queue.ids.first().copied()).min()
     }
 
-    /// Whether only the second lane waits, which must not use some processes.
+    /// Whether all waiters that are not held back are of the second lane, which must leave some processes to the first.
     pub(super) fn is_second_lane_only(&self) -> bool {
         let [first, second] = &self.lanes;
         first.firsts.0.is_empty() && !second.firsts.0.is_empty()

@@ -25,7 +25,7 @@ pub struct Run(pub u64);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewJob {
     pub id: JobId,
-    /// The share of slots that it uses: by replicator database, or by user if it has no database.
+    /// The key of its fair share: its replicator database, or its user if it has no database.
     pub key: Arc<str>,
     /// Whether it never ends on its own. Only such jobs are rotated.
     pub continuous: bool,
@@ -35,7 +35,7 @@ pub struct NewJob {
     pub level: Level,
     /// The pause, if it is paused.
     pub paused: Option<Pause>,
-    /// Its history elsewhere.
+    /// Its past in another scheduler.
     pub earlier: Earlier,
 }
 
@@ -49,7 +49,7 @@ pub struct Earlier {
 }
 
 impl Earlier {
-    /// Drops the rest of a back-off that another scheduler imposed. Consecutive crashes still count.
+    /// Ends a back-off that another scheduler imposed. Consecutive crashes still count.
     #[must_use]
     pub fn tried_at_once(mut self) -> Self {
         self.not_before = WallTime::ZERO;
@@ -128,7 +128,7 @@ pub enum Event {
     },
     /// A cycle is due, or was requested (`reschedule`).
     Cycle,
-    /// Time passed: [`super::Scheduler::next_wake`] was reached.
+    /// The time returned by [`super::Scheduler::next_wake`] was reached.
     Tick,
     /// The result of a [`ScheduleAction::Probe`].
     Probed {
@@ -180,7 +180,7 @@ pub enum ScheduleAction {
     },
     /// A server does not answer; `jobs` are waiting for it so far.
     ServerLost { server: Server, jobs: usize },
-    /// A server has not answered for [`super::UNREACHABLE_AFTER`] or longer, reported repeatedly.
+    /// A server has not answered for [`super::UNREACHABLE_AFTER`] or longer. Reported repeatedly.
     ServerUnreachable { server: Server },
     /// A server answers again; this many jobs that waited for it are retried early.
     ServerBack { server: Server, jobs: usize },
@@ -192,7 +192,7 @@ pub enum ScheduleAction {
 /// Why a job is stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum StopReason {
-    /// More than the maximum are running.
+    /// More jobs than the maximum are running.
     Excess,
     /// Others take their turn.
     Rotated,

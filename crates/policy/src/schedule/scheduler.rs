@@ -1,4 +1,5 @@
 //! The entry point of the decision core: each event and its effects.
+//!
 //! SUMMARY   Wakes the jobs whose wait has ended, then handles the event.
 //! PROMISES  Total: an event about anything unknown or gone has no effect. Deterministic: the same events at the same
 //!           times give the same actions.
@@ -99,8 +100,8 @@ impl Scheduler {
         self.probe(now, out);
     }
 
-    /// Returns when [`Event::Tick`] is due next: when the wait of a job ends while there is a
-    /// free slot for it, or a server is due for a probe.
+    /// Returns when [`Event::Tick`] is due next: when the wait of a job ends while there is a free slot for it, or a
+    /// server is due for a probe.
     pub fn next_wake(&self) -> Option<WallTime> {
         let fills = self.fills_at_once() && !self.shutting_down;
         let has_room = fills && self.jobs.occupied() < self.settings.max_jobs;
@@ -133,7 +134,7 @@ impl Scheduler {
         (!self.jobs.get(slot).phase.is_leaving()).then_some(slot)
     }
 
-    /// Makes jobs ready whose wait has ended.
+    /// Makes the jobs whose wait has ended ready.
     fn wake(&mut self, now: WallTime) {
         while let Some(slot) = self.jobs.rested(now) {
             self.jobs.change(slot, |job, _| job.phase = Phase::Ready);
@@ -502,15 +503,14 @@ impl Scheduler {
         while self.start_next(now, out) {}
     }
 
-    /// A slot may have become free in a way that the reference does not react to.
+    /// Starts jobs if a slot may have become free, except under [`RuleSet::First`], which waits for the next cycle.
     fn refill(&mut self, now: WallTime, out: &mut Vec<ScheduleAction>) {
         if self.fills_at_once() {
             self.fill(now, out);
         }
     }
 
-    /// Starts a job that was just added, unless `max_jobs` run
-    /// (`maybe_start_newly_added_job`).
+    /// Starts a ready job if fewer than `max_jobs` jobs are known, including this one (`maybe_start_newly_added_job`).
     fn start_if_few(&mut self, slot: Slot, now: WallTime, out: &mut Vec<ScheduleAction>) {
         let max = self.settings.max_jobs;
         let few = self.jobs.census.total < max && self.jobs.occupied() < max;
@@ -519,7 +519,7 @@ impl Scheduler {
         }
     }
 
-    /// A job may now run, or run earlier than before.
+    /// Starts jobs after one became able to run, or to run earlier than before.
     fn start_or_fill(&mut self, slot: Slot, now: WallTime, out: &mut Vec<ScheduleAction>) {
         if self.fills_at_once() {
             self.fill(now, out);
@@ -530,7 +530,7 @@ impl Scheduler {
 }
 
 impl Phase {
-    /// Returns whether a job that does not run must wait, or is ready.
+    /// Returns the phase of a job that does not run: backing off, or ready.
     fn after_wait(settings: &Settings, job: &Job, now: WallTime) -> Self {
         let until = settings.rested_at(&job.history).max(job.not_before);
         if until <= now {

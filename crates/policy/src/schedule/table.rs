@@ -2,8 +2,8 @@
 //!
 //! SUMMARY   [`Jobs`] has the rows. [`Jobs::change`] removes a row from the orders while it changes, so that rows and
 //!           orders always agree.
-//! PROMISES  Finding, adding, changing and removing a job takes at most a logarithm of their number. Decay takes time
-//!           in proportion to the jobs with a penalty, and one multiplication for each of the others.
+//! PROMISES  Finding, adding, changing or removing a job takes at most time logarithmic in their number. Decay takes
+//!           time in proportion to the jobs with a penalty, and one multiplication for each of the others.
 //! DIFFERS   The reference has one table and scans it.
 
 use std::cmp::Reverse;
@@ -32,7 +32,7 @@ pub(super) struct Job {
     pub(super) continuous: bool,
     pub(super) transient: bool,
     pub(super) level: Level,
-    /// Whether it backs off because a server rate-limits it.
+    /// Whether it makes fewer requests because a server rate-limits it.
     pub(super) eased: bool,
     /// Whether it is retried early when a server answers again. Only while it backs off.
     pub(super) awaits_server: bool,
@@ -163,8 +163,8 @@ impl Ready {
         }
     }
 
-    /// Applies current penalties. The order of different ones is unchanged, so sorting is cheap; but they may be
-    /// equal now.
+    /// Applies the decayed penalties. Decay does not change the order of different penalties, so sorting is cheap; but
+    /// it may make them equal.
     fn renew(&mut self, penalties: &[u64]) {
         let renewed = std::mem::take(&mut self.penalised).into_iter().map(|turn| {
             let penalty = penalties[turn.slot.0 as usize];
@@ -253,7 +253,7 @@ impl Jobs {
         let slot = self.free.pop().unwrap_or_else(|| {
             self.rows.push(None);
             self.penalties.push(0);
-            Slot(u32::try_from(self.rows.len() - 1).expect("there is memory for fewer jobs"))
+            Slot(u32::try_from(self.rows.len() - 1).expect("there are fewer than 2^32 jobs"))
         });
         self.by_id.insert(job.id.clone(), slot);
         self.penalties[slot.0 as usize] = penalty;
@@ -374,13 +374,13 @@ impl Jobs {
         self.backing_off.first().map(|(until, _)| *until)
     }
 
-    /// Returns the jobs that wait for a time.
+    /// Returns the jobs that are backing off.
     pub(super) fn backing_off(&self) -> Vec<Slot> {
         self.backing_off.iter().map(|(_, slot)| *slot).collect()
     }
 
-    /// Returns which running jobs of a kind are stopped first, at most `count`: lowest priority first, then
-    /// continuous jobs before others, then those with the last turn.
+    /// Returns which running jobs of a kind are stopped first, at most `count`: lowest priority first, then continuous
+    /// jobs before others, then those with the largest penalty, then those started longest ago.
     pub(super) fn stop_order(&self, count: usize, is_of_kind: impl Fn(&Job) -> bool) -> Vec<Slot> {
         if count == 0 {
             return Vec::new();

@@ -1,11 +1,11 @@
 //! Splits the text of a changes feed, arriving in pieces, into rows.
 //!
 //! SUMMARY   [`FeedParser::push`] takes a piece, [`FeedParser::next_text`] returns the next row's text, [`line`]
-//!           parses it. Normal feeds (one object with `results`) and continuous ones (an object a line) may have any
-//!           white space, or none, between rows.
+//!           parses it. Normal feeds (one object with `results`) and continuous ones (an object per line) may have
+//!           any white space, or none, between rows.
 //! PROMISES  Sequences keep their bytes. Only the incomplete row is held, at most [`ROW_MAX`] bytes. Anything that is
 //!           not a feed is an error, never a shorter feed: [`FeedParser::finish`] checks the end.
-//! SOURCE    CouchDB's `_changes`; PouchDB's, which separates rows in its own way and ends no continuous feed.
+//! SOURCE    CouchDB's `_changes`; PouchDB's, which separates rows differently and never ends a continuous feed.
 
 use bytes::{Buf, Bytes, BytesMut};
 use json::object_end::ObjectEnd;
@@ -16,7 +16,7 @@ use crate::seq::Seq;
 
 /// Maximum length of a row, in bytes. Long rows list the revisions of a document in conflict.
 pub(crate) const ROW_MAX: usize = 16 * 1024 * 1024;
-/// Maximum bytes around the rows of a normal feed.
+/// Maximum bytes before the rows of a normal feed, and after them.
 const FRAME_MAX: usize = 64 * 1024;
 
 /// How a feed is framed.
@@ -24,7 +24,7 @@ const FRAME_MAX: usize = 64 * 1024;
 pub(crate) enum Framing {
     /// One finite object: `{"results":[ROW,..],"last_seq":..}`.
     Normal,
-    /// An object a line, until the server ends it with a last_seq.
+    /// An object per line, until the server ends the feed with a `last_seq`.
     Continuous,
 }
 
@@ -52,8 +52,8 @@ pub(crate) enum FeedError {
     /// A row is longer than [`ROW_MAX`].
     #[error("a row of the changes feed has more than {ROW_MAX} bytes")]
     RowTooLong,
-    /// Not the JSON of a feed.
-    #[error("the changes feed is not what it should be: {why}: {text}")]
+    /// The text is not the JSON of a feed.
+    #[error("the changes feed is malformed: {why}: {text}")]
     Malformed {
         why: String,
         /// The beginning of the faulty text.
@@ -103,7 +103,7 @@ pub(crate) struct FeedParser {
     framing: Framing,
     state: State,
     buffer: BytesMut,
-    /// For the row at the beginning of the buffer.
+    /// Finds the end of the row at the beginning of the buffer.
     row_end: ObjectEnd,
 }
 
@@ -220,7 +220,7 @@ impl FeedParser {
     }
 }
 
-/// Parses a row.
+/// Parses the text of a row, or of a `last_seq` between rows.
 ///
 /// # Errors
 /// [`FeedError`]; the feed is then unusable.
@@ -262,7 +262,7 @@ fn malformed(why: &str, text: &[u8]) -> FeedError {
     }
 }
 
-/// The beginning of a text, long enough to recognise it.
+/// Returns the beginning of a text, long enough to recognise it.
 fn beginning(text: &[u8]) -> String {
     const SHOWN: usize = 200;
     String::from_utf8_lossy(&text[..text.len().min(SHOWN)]).into_owned()

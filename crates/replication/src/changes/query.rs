@@ -14,7 +14,7 @@ use crate::filter::{Filter, FilterAt, param_text};
 use crate::seq::Seq;
 use crate::spec::Options;
 
-/// Parameters that a filter's own cannot override.
+/// Parameters of the feed that a filter's parameters cannot override.
 const RESERVED: [&str; 5] = ["feed", "style", "since", "timeout", "filter"];
 /// Parameters of views with JSON values.
 const VIEW_KEYS: [&str; 6] = ["key", "keys", "startkey", "start_key", "endkey", "end_key"];
@@ -32,7 +32,7 @@ pub struct FeedQuery {
 }
 
 impl FeedQuery {
-    /// Takes them from the options.
+    /// Takes the parameters from the options of a replication.
     pub fn new(options: &Options) -> Self {
         let filters_here = options.filter_at == FilterAt::Settee;
         Self {

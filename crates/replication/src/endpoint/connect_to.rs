@@ -17,7 +17,7 @@ pub(super) struct ConnectTo {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Rule {
-    /// A name, or its suffix with a leading dot.
+    /// A name, or a suffix with a leading dot.
     pattern: String,
     port: u16,
     target: Target,
@@ -44,7 +44,7 @@ impl ConnectTo {
         read
     }
 
-    /// Returns the target that replaces a host and port.
+    /// Returns the target that replaces a host and port, if a rule matches them.
     pub(super) fn target(&self, host: &str, port: u16) -> Option<&Target> {
         let found = self.rules.iter().find(|rule| rule.matches(host, port));
         found.map(|rule| &rule.target)
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_rule_that_matches_host_and_port_counts() {
+    fn the_first_rule_that_matches_host_and_port_applies() {
         let rules = "a.example:443:t1:1, *.example:443:t2:2,*.example:80:[::1]:3";
         assert_eq!(target(rules, "a.example", 443).unwrap(), "t1 1");
         assert_eq!(target(rules, "A.EXAMPLE", 443).unwrap(), "t1 1");

@@ -24,13 +24,13 @@ const OPENED_MAX: usize = 256;
 /// Maximum number of places.
 const PLACES_MAX: usize = 1 << 20;
 
-/// Minimum number of places in all lanes together: replications continue slowly.
+/// Minimum number of places in all lanes together: with few descriptors, replications continue slowly.
 const PLACES_MIN: usize = 16;
 
 /// Requests by the order in which they may wait for each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lane {
-    /// To sources: their content is written to targets meanwhile.
+    /// To sources: what they send is written to targets meanwhile.
     Source,
     /// To targets: attachments may be read meanwhile.
     Target,
@@ -55,13 +55,13 @@ pub struct ConnectionsMax {
 }
 
 impl ConnectionsMax {
-    /// Half of the descriptors beyond the feeds are for requests, the other half for idle connections.
+    /// Returns the number of places: half of the descriptors beyond the feeds. The other half is for idle connections.
     fn places(&self) -> usize {
         let left = self.descriptors.saturating_sub(self.feeds);
         (left / 2).clamp(PLACES_MIN, PLACES_MAX)
     }
 
-    /// How many connections may be opened before descriptors are counted again.
+    /// Returns the number of connections that may be opened before descriptors are counted again.
     fn opened(&self) -> usize {
         (self.places() / 4).clamp(1, OPENED_MAX)
     }
@@ -109,7 +109,7 @@ impl Connections {
         self.count(max);
     }
 
-    /// Waits for a place; a feed, which is in no lane, gets one immediately.
+    /// Waits for a place; a feed, which has no lane, gets one immediately.
     pub(super) async fn place(self: &Arc<Self>, lane: Option<Lane>) -> Place {
         let lane = lane.and_then(|lane| lock(&self.bound).lanes[lane as usize].clone());
         let permit = match lane {

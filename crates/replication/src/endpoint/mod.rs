@@ -88,9 +88,9 @@ struct Inner {
     http: Http,
     settings: HttpSettings,
     request_timeout: Option<Duration>,
-    /// With secrets masked.
+    /// The URL with secrets masked.
     url: Arc<str>,
-    /// With its parameter values: the key of its rate limits.
+    /// The URL with its parameter values: the key of its rate limits.
     key: Arc<str>,
     base: Base,
     base_url: Url,
@@ -155,12 +155,12 @@ impl Endpoint {
         &self.0.url
     }
 
-    /// Returns a displayable name for the database that differs for URLs that differ only in parameter values.
+    /// Returns a displayable name of the database. URLs that differ only in parameter values have different names.
     pub(crate) fn tag(&self) -> String {
         let Inner { url, key, .. } = &*self.0;
         match url == key {
             true => url.to_string(),
-            // The key is random in each process: the values cannot be guessed from the hash.
+            // `KEYS` is random in each process: the values cannot be guessed from the hash.
             false => {
                 static KEYS: OnceLock<RandomState> = OnceLock::new();
                 let hash = KEYS.get_or_init(RandomState::new).hash_one(key);
@@ -169,7 +169,7 @@ impl Endpoint {
         }
     }
 
-    /// Returns a string of this server with secrets masked.
+    /// Returns a text from this server with secrets masked.
     pub(crate) fn redacted(&self, text: &str) -> String {
         self.0.secrets.shown(text.as_bytes())
     }
@@ -184,7 +184,7 @@ impl Endpoint {
         self.0.settings.connection_timeout
     }
 
-    /// Returns the log for events that concern no single replication.
+    /// Returns the log for events that do not concern a single replication.
     pub(crate) fn logger(&self) -> &slog::Logger {
         self.0.http.logger()
     }

@@ -3,7 +3,7 @@
 //! SUMMARY   [`Http::answers`] requests a server's root once. [`EndpointSpec::server`] names a database's server.
 //! PROMISES  The request carries no credentials and no headers of a document. Any answer below 500 counts: others may
 //!           come from a proxy whose server is down.
-//! LIMITS    The path to a server counts as the server: an unavailable proxy, an unresolved name.
+//! LIMITS    A server behind an unavailable proxy, or whose name does not resolve, counts as not answering.
 
 use std::time::Duration;
 
@@ -89,7 +89,7 @@ impl Endpoint {
         Ok(is_let_in && session.epoch() == epoch)
     }
 
-    /// Whether the server knows the session; true if it cannot be queried.
+    /// Returns whether the server knows the session; assumes so after an unexpected status.
     async fn is_session_known(&self) -> Result<bool, RequestFailed> {
         let asking = self.of_session(Method::GET, self.0.headers.clone(), RequestBody::Empty);
         let reply = self

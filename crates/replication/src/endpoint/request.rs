@@ -31,9 +31,9 @@ pub struct Request {
     pub(super) headers: HeaderMap,
     pub(super) body: RequestBody,
     pub(super) retries: Option<u32>,
-    /// No limit on the total duration.
+    /// Whether the total duration is unlimited.
     pub(super) endless: bool,
-    /// Made to produce the body of another request that is under way.
+    /// Whether it is made to produce the body of another request that is under way.
     pub(super) inside: bool,
     pub(super) reply_bytes_max: usize,
 }
@@ -162,7 +162,7 @@ impl fmt::Display for SentRequest {
 }
 
 impl SentRequest {
-    /// Returns its failure: there was no complete response.
+    /// Returns its failure, for a request without a complete response.
     pub(crate) fn without_answer(&self, cause: Cause) -> RequestFailed {
         RequestFailed::new(&self.method, &self.url, cause)
     }
@@ -197,7 +197,8 @@ impl Reply {
         self.asked.excerpt(&self.body)
     }
 
-    /// Returns an error's name and reason for display: from the body if it is a CouchDB error, else its beginning.
+    /// Returns an error's name and reason for display: from the body if it is a CouchDB error, else the status and the
+    /// beginning of the body.
     pub(crate) fn error_and_reason(&self) -> (String, String) {
         let ErrorBody { error, reason } = self.error();
         if error.is_empty() {
@@ -261,7 +262,7 @@ impl RequestFailed {
         matches!(self.cause, Cause::Refused { .. })
     }
 
-    /// Whether the rate limit of the server ended it.
+    /// Whether it failed because of the server's rate limit.
     pub fn is_max_backoff(&self) -> bool {
         self.cause == Cause::MaxBackoff
     }
@@ -273,7 +274,7 @@ pub enum Cause {
     /// 429s of the server have raised the interval between requests to its maximum.
     #[error("the server answered 429 too often (max_backoff)")]
     MaxBackoff,
-    /// A response with this status, 408 or 500 and above.
+    /// A response with this status: 408, or 500 and above.
     #[error("the answer was {status}: {said}")]
     Status {
         status: StatusCode,
@@ -310,7 +311,7 @@ pub enum Cause {
     Redirect(String),
     /// A redirect leads to another origin. Not worth a retry: the URL, or `redirects_to`, has to be changed.
     #[error(
-        "redirected_elsewhere: {from} leads to {to}, which may be another's server: use the URL where the database is, or name {to} in [replicator] redirects_to"
+        "redirected_elsewhere: {from} leads to {to}, which may be someone else's server: use the URL where the database is, or name {to} in [replicator] redirects_to"
     )]
     RedirectedElsewhere { from: String, to: String },
     /// The configuration forbids connecting there. Not worth a retry.

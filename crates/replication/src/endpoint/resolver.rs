@@ -1,7 +1,7 @@
 //! Resolves host names of databases through the system.
 //!
-//! PROMISES  At most [`LOOKUPS_MAX`] lookups at a time, each on a thread. If a thread cannot be started, the request
-//!           fails.
+//! PROMISES  At most [`LOOKUPS_MAX`] lookups run at a time, each on a thread. If a thread cannot be started, the
+//!           request fails.
 //! DIFFERS   The resolver of reqwest panics if a thread cannot be started.
 
 use std::io;

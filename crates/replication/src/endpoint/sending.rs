@@ -1,6 +1,6 @@
 //! A request in flight: its current target and contents.
 //!
-//! PROMISES  After a redirect to another origin, a request carries no credentials, cookies or user's headers,
+//! PROMISES  After a redirect to another origin, a request carries no credentials, cookies or headers of the user,
 //!           wherever it is redirected later.
 
 use futures_util::{StreamExt, stream};
@@ -28,15 +28,15 @@ pub(super) struct Sending {
     pub(super) url: Url,
     pub(super) headers: HeaderMap,
     pub(super) body: RequestBody,
-    /// The body was a stream that has been consumed.
+    /// Whether the body was a stream that has been consumed.
     pub(super) spent: bool,
     pub(super) redirects: u32,
     pub(super) renewals: u32,
     /// Whether it has never left the original origin: then it carries credentials.
     pub(super) trusted: bool,
-    /// The request as a whole has no time limit.
+    /// Whether the total duration is unlimited.
     pub(super) endless: bool,
-    /// It is made for the body of another request of the replication, which is in flight.
+    /// Whether it is made to produce the body of another request that is in flight.
     pub(super) inside: bool,
 }
 

@@ -20,7 +20,7 @@ pub(super) struct Session {
     state: State,
     /// Whether the server requires Basic credentials even for the request for a session.
     with_basic: bool,
-    /// When a session without a `Max-Age` is renewed.
+    /// The age at which a session without a `Max-Age` is renewed.
     refresh_interval: Duration,
     /// The age from which a refused request renews a session.
     min_update_interval: Duration,
@@ -29,7 +29,7 @@ pub(super) struct Session {
 enum State {
     /// The server has not been tried yet.
     Unknown,
-    /// The server has no sessions, or there are no credentials.
+    /// No session is used: the server has none, sessions are off, or there are no credentials.
     Plain,
     Open(OpenSession),
 }
@@ -56,7 +56,7 @@ pub(super) enum Credentials {
 /// What to do before a request.
 #[derive(PartialEq, Eq)]
 pub(super) enum Before {
-    /// Send it with these.
+    /// Send it with these credentials.
     Send(Credentials),
     /// Request a session, with Basic credentials or without, then decide again.
     LogIn { with_basic: bool },

@@ -85,7 +85,7 @@ pub(super) struct Daemon {
     pub(super) inbox: Vec<world::WorldEvent>,
     pub(super) cut: Cut,
     pub(super) runs: BTreeMap<DocId, Run>,
-    /// The latest accepted renewal, and the database generation that executed it.
+    /// The database generation that executed the latest accepted renewal, and its request.
     pub(super) renewed: (u64, Request),
     /// Its next wake-up.
     pub(super) wake_at: Option<Ms>,

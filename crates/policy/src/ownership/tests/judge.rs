@@ -15,22 +15,22 @@ pub(super) struct Judge {
     /// The time of the latest fault.
     last_fault: Ms,
     last_failover: Option<Ms>,
-    /// The latest arrival or departure of a daemon or document.
+    /// The time of the latest arrival or departure of a daemon or document.
     last_change: Ms,
-    /// The latest effective report on servers, which decides who may claim documents.
+    /// When the latest report on servers takes effect: it decides who may claim documents.
     last_standing: Ms,
     live: BTreeSet<usize>,
-    /// Daemon -> since when it has been well.
+    /// Daemon -> the time since which it has been well.
     well: BTreeMap<usize, Ms>,
-    /// Document -> since when no owner runs its job.
+    /// Document -> the time since which no owner has run its job.
     unserved: BTreeMap<DocId, Ms>,
-    /// Document whose job was stopped -> when, until a daemon serves it.
+    /// Document -> when its job was stopped; removed once a daemon serves it.
     stopped: BTreeMap<DocId, Ms>,
-    /// Document -> since when its owner cannot reach its server, while another daemon could.
+    /// Document -> the time since which its owner cannot reach its server, while another daemon could.
     unreached: BTreeMap<DocId, Ms>,
     /// When a daemon last gave up a document because of its server, and under which claim.
     given_up: BTreeMap<(DocId, usize), (Ms, Epoch, Claim)>,
-    /// How many of the listed abandonments have been checked.
+    /// The number of listed abandonments that have been checked.
     given_up_seen: usize,
     /// The longest time between a stop and the next owner.
     pub(super) handover_max: Ms,

@@ -21,7 +21,7 @@ pub(super) enum Sabotage {
     ReleasesRunning,
     /// Unexpected ends of jobs are ignored.
     IgnoresEnds,
-    /// Only documents with unreachable servers are returned.
+    /// Documents are released only while a server is unreachable.
     KeepsSurplus,
     /// A checkpoint is bounded by the lease's remaining time when it began.
     ChecksLeaseOnce,

@@ -27,7 +27,7 @@ fn set<const N: usize>(rules: [(&str, TenantRule); N]) -> Event {
     Event::SetTenants { rules }
 }
 
-/// One pool of this size, with these rules.
+/// A world with one pool of these settings, and these rules.
 fn world<const N: usize>(settings: PoolSettings, rules: [(&str, TenantRule); N]) -> World {
     let mut world = World::named(settings);
     world.on(set(rules));
@@ -109,7 +109,7 @@ fn a_request_above_queue_max_is_refused_at_once_and_another_tenants_is_not() {
 }
 
 #[test]
-fn bound_counts_over_all_pools_and_the_oldest_request_of_all_pools_is_served_first() {
+fn bound_applies_over_all_pools_and_the_oldest_request_of_all_pools_is_served_first() {
     let mut world = World::named(named(4));
     let other = world.add(named(4));
     world.run();
@@ -129,7 +129,7 @@ fn bound_counts_over_all_pools_and_the_oldest_request_of_all_pools_is_served_fir
 }
 
 #[test]
-fn a_held_back_request_takes_no_place_in_a_queue() {
+fn a_held_back_request_does_not_count_toward_the_pools_queue_max() {
     let settings = PoolSettings {
         queue_max: Some(1),
         ..named(2)
@@ -198,7 +198,7 @@ fn a_request_that_can_be_served_at_once_is_not_refused_because_of_a_full_tenant_
 }
 
 #[test]
-fn waiters_of_a_tenant_with_its_own_queue_max_take_no_place_in_the_pools_queue() {
+fn waiters_of_a_tenant_with_its_own_queue_max_do_not_count_toward_the_pools() {
     let settings = PoolSettings {
         queue_max: Some(1),
         ..named(1)

@@ -1,8 +1,8 @@
 //! Random histories of named pools: added, changed and removed while clients borrow, return and crash.
 //!
 //! SUMMARY   A manager that keeps its state in plain lists: pending openings, helpers and stopping processes, and the
-//!           result of each request and lease. After every event every invariant is checked, and the manager's own
-//!           count of each pool.
+//!           result of each request and lease. After every event, the invariants are checked, and each pool's status is
+//!           compared with these lists.
 //! PROMISES  At the end: every request was answered once, every removed pool is gone, and no process was lost or lent
 //!           twice.
 //! LIMITS    Named pools have no second implementation to compare with: the model covers languages' own pools, which
@@ -382,7 +382,7 @@ impl Manager {
         assert!(was_open, "PM-4: {request:?} is answered twice");
     }
 
-    /// The manager's own count of every pool.
+    /// Compares the status of every pool with the manager's lists.
     fn check(&self, event: &Event) {
         for &pool in &self.live {
             let status = self.pools.status(pool, self.now);
@@ -433,7 +433,7 @@ fn take<T>(from: &mut Vec<T>, n: usize) -> Option<T> {
     Some(from.remove(at))
 }
 
-/// A step in which most pools do not share their processes, and clients without a design document may name a
+/// Changes a step: most pools do not share their processes, and clients without a design document may name a
 /// database.
 fn apart(step: Step) -> Step {
     let apart = |mut settings: Box<PoolSettings>| {

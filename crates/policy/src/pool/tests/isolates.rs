@@ -18,7 +18,7 @@ fn world(hard: u32, isolates_max: u32) -> World {
     })
 }
 
-/// A client of a database calls a function of its design document; returns its process.
+/// Calls a function of a database's design document. Returns the process that ran it.
 fn call(world: &mut World, client: u64, name: &str) -> ProcId {
     let lease = world.take(client, tagged(name, "_design/1"));
     world.give_back(lease);
@@ -65,7 +65,7 @@ fn one_process_serves_as_many_tenants_as_it_has_isolates_for_and_keeps_what_each
 }
 
 #[test]
-fn a_further_tenant_gets_its_own_process_while_there_is_a_slot_and_then_replaces_the_oldest() {
+fn a_further_tenant_gets_a_new_process_while_there_is_a_slot_and_then_replaces_the_oldest() {
     let mut world = world(2, 2);
     let first = call(&mut world, 1, "a");
     assert_eq!(call(&mut world, 1, "b"), first);

@@ -18,7 +18,7 @@ fn reconfigure_to(world: &mut World, new: PoolSettings) -> Vec<PoolAction> {
 }
 
 #[test]
-fn reconfiguration_is_a_list_of_changes() {
+fn plan_lists_the_changes_of_a_reconfiguration() {
     let old = PoolSettings {
         init_size: 2,
         ..named(10)
@@ -60,7 +60,7 @@ fn lowered_max_stops_idle_processes_at_once_and_lent_ones_on_return() {
 }
 
 #[test]
-fn queue_is_shortened_after_the_new_limit_has_served_its_waiters() {
+fn queue_is_shortened_after_waiters_are_served_under_the_new_limit() {
     let mut world = World::named(named(1));
     world.take(1, None);
     let waiters = [2, 3, 4, 5, 6].map(|client| world.ask(client, None));

@@ -1,7 +1,7 @@
 //! The reference's own cases, of its first and its current version.
 //!
-//! SOURCE    couch_replicator_scheduler 004 and HEAD: scheduler_test_ and its helpers. Lower case is a waiting job,
-//!           upper case a running one; c is continuous, o one-shot; each has its latest start time.
+//! SOURCE    couch_replicator_scheduler 004 and HEAD: scheduler_test_ and its helpers. `c` is a continuous job that
+//!           waits, `cr` one that runs; `o` and `or` are one-shot jobs. The argument is the latest start time.
 
 use super::*;
 

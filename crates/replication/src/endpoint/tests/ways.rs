@@ -84,7 +84,7 @@ async fn socks(near: &mut TcpStream) -> Option<String> {
     assert_eq!(near.read_u8().await.ok()?, 5);
     assert!(
         take(near).await?.contains(&2),
-        "it offers a name and a password"
+        "it offers to send a name and a password"
     );
     near.write_all(&[5, 2]).await.ok()?;
     assert_eq!(near.read_u8().await.ok()?, 1);

@@ -119,7 +119,7 @@ impl Model {
         }
     }
 
-    /// Becomes idle, or ends.
+    /// Makes a process idle, or stops it.
     pub(super) fn rest(&mut self, proc: ProcId) {
         let now = self.now;
         match self.fate(proc) {

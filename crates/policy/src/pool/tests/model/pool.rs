@@ -48,7 +48,8 @@ impl Ask {
         self.affinity.as_ref()?.ddoc.as_ref()
     }
 
-    /// The tag of the process that serves it; `None`: unchanged. `apart`: whether a process serves only one tenant.
+    /// Returns the tag that its process gets; `None` if the tag does not change. `apart`: whether a process serves only
+    /// one tenant.
     pub(super) fn tag(&self, apart: bool) -> Option<Tenant> {
         let is_of_db = self.ddoc().is_some() && matches!(self.tenant(), Tenant::Database(_));
         (apart || is_of_db).then(|| self.tenant())

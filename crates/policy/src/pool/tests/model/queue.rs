@@ -30,7 +30,7 @@ impl Model {
         }
     }
 
-    /// The place of the oldest waiter that is not held back.
+    /// Returns the position of the oldest waiter that is not held back.
     pub(super) fn head(&self, at: usize) -> Option<usize> {
         let mut queue = self.pools[at].queue.iter();
         queue.position(|ask| !self.is_held_back(ask))

@@ -10,7 +10,7 @@ impl Model {
     /// Fills the buckets for this time.
     pub(super) fn fill(&mut self, time: Duration) {
         for (db, mut left) in std::mem::take(&mut self.left) {
-            let share = self.share(&db).expect("only a share has a bucket");
+            let share = self.share(&db).expect("each bucket has a share");
             left += time.as_nanos() as i128 * share;
             if left < 60 * SECOND * share {
                 self.left.insert(db, left);
