@@ -132,7 +132,6 @@ mod tests {
         assert_eq!(progress.highest_done(), &(0, "0"));
     }
 
-    /// In any order of completion.
     #[test]
     fn in_any_order_through_stays_below_the_oldest_in_progress() {
         let mut state = 12345u64;
