@@ -4,7 +4,7 @@
 #   [query_servers]
 #   python = "python3 examples/languages/python_server.py"
 #
-# A source may import and define helpers; the last function of it is used: `def fun(doc): yield doc['type'], 1`. Sources
+# A source may import and define helpers; its last function is used: `def fun(doc): yield doc['type'], 1`. Sources
 # can use log, index, Forbidden, Unauthorized, and require('views/lib/NAME'), which returns what the module puts into
 # `exports`. Design documents may have shows, updates, filters, views, rewrites and validation; lists are answered with
 # an error, and reduce_limit is not enforced. Errors name function and line. Sources are run by `exec`, and can do all

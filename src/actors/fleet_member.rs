@@ -143,7 +143,7 @@ impl FleetMember {
         }));
     }
 
-    /// Releases everything when the daemon is drained, and claims its share afterwards.
+    /// Releases everything while the daemon is drained, and claims its share again afterwards.
     fn follow_drain(&mut self, ctx: &mut Context<Self>) {
         let event = if self.options.drain.is_on() {
             Event::Drain

@@ -38,7 +38,7 @@ pub(crate) struct Lending {
     pub session_timeout: Option<Duration>,
     /// The claim to a process, until one is lent or refused.
     pub claim: Option<Claim>,
-    /// The answer to its place in the queue.
+    /// The manager's pending answer for its place in the queue.
     pub answer: Option<Answer>,
     /// Counts its end.
     pub end: EndCount,

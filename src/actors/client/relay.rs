@@ -9,7 +9,7 @@
 //!           ([`Resume`]). When the relay is dropped, its process is returned like that of a dead client.
 //! CALLED    By the client whose connection passed the pipes, as a task that ends with its actor.
 //! SOURCE    couch_os_process, from the other end of its pipes.
-//! LIMITS    Reads ahead at most [`LINES_UNANSWERED_MAX`] lines, or [`LINE_BYTES_MAX`] of them.
+//! LIMITS    Reads ahead at most [`LINES_UNANSWERED_MAX`] lines, or [`LINE_BYTES_MAX`] bytes of lines.
 
 mod loan;
 mod next;

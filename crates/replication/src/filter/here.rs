@@ -71,7 +71,7 @@ impl FilterHere {
                     open(pool, source, ddoc, FilterKind::View { name })?
                 }
                 // Refused when the options were read.
-                _ => return Err(failed(format!("there is no filter {name} here"))),
+                _ => return Err(failed(format!("Settee has no built-in filter {name}"))),
             },
             Filter::Function {
                 ddoc,

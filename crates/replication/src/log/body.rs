@@ -19,7 +19,7 @@ use crate::seq::Seq;
 pub struct LogBody {
     /// The run that wrote it.
     pub(crate) session_id: Option<String>,
-    /// The sequence it had reached.
+    /// The sequence that this run had reached.
     pub(crate) source_last_seq: Option<Seq>,
     /// Runs, newest first.
     pub(crate) history: Vec<HistoryEntry>,
@@ -32,7 +32,7 @@ pub struct LogBody {
 pub struct HistoryEntry {
     /// Identifies the run.
     pub(crate) session_id: Option<String>,
-    /// The sequence it had reached.
+    /// The sequence that the run had reached.
     pub(crate) recorded_seq: Option<Seq>,
     /// Its counters, including those of earlier runs.
     pub stats: Stats,
@@ -45,7 +45,7 @@ pub struct HistoryEntry {
 pub struct CheckpointRun {
     /// 32 hexadecimal digits.
     pub session_id: String,
-    /// The sequence it started at.
+    /// The sequence that the run started at.
     pub start_seq: Seq,
     /// When it was requested.
     pub start_time: SystemTime,

@@ -111,7 +111,7 @@ impl Options {
         let given = body
             .iter()
             .filter(|(name, _)| TUNING.contains(&name.as_str()));
-        // Of several errors in a body the first found is reported, in no particular order.
+        // If a body has several errors, any one of them is reported.
         Ok(Self {
             continuous: boolean(body, "continuous", false)?,
             create_target: boolean(body, "create_target", false)?,

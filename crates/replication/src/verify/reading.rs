@@ -51,7 +51,7 @@ impl Reader {
         }
     }
 
-    /// Reads revisions, one of the [`chunks`]; with their bodies if `texts` is set.
+    /// Reads the revisions of one of the [`chunks`], with their bodies if `texts` is set.
     ///
     /// # Errors
     /// The database does not answer or refuses, or its answer is invalid.

@@ -30,7 +30,7 @@ const PIECES_MAX: usize = 4;
 
 /// Reads attachments, one after the other.
 pub(super) trait Attachments {
-    /// Advances to the next attachment, which must be this one, and returns its bytes.
+    /// Advances to the next attachment, which must be `attachment`, and returns its bytes.
     async fn next(&mut self, attachment: &Following) -> Result<impl Chunks, DocFailed>;
 }
 
