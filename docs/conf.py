@@ -1,9 +1,9 @@
 # Sphinx's settings for the book that `packaging/book` makes of these pages.
 project = "Settee"
 extensions = ["myst_parser"]
-# Links to headings are GitHub's.
+# Links to headings have the same form as on GitHub.
 myst_heading_anchors = 4
-# Examples are in languages that the highlighter does not know, or are cut.
+# Some examples are shortened, or in languages that the highlighter does not know.
 suppress_warnings = ["misc.highlighting_failure"]
 html_theme = "alabaster"
 html_theme_options = {

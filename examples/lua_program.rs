@@ -18,7 +18,7 @@ fn main() -> ExitCode {
         // The service puts each process into its pool's cell.
         cell: Cell::None,
     };
-    // Known beforehand, so that nothing has to be probed: the others are refused.
+    // The abilities are listed, so that none has to be probed. Others are refused.
     let lua = CommandLanguage::from_spec(command).with_abilities(&[
         Ability::AddLib,
         Ability::IndexDoc,

@@ -1,4 +1,4 @@
-"""Prints overview.svg, who talks to whom: python3 docs/images/overview.py > docs/images/overview.svg"""
+"""Prints overview.svg, a diagram of who talks to whom: python3 docs/images/overview.py > docs/images/overview.svg"""
 
 from html import escape
 

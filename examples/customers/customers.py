@@ -45,7 +45,7 @@ class Operator(http.client.HTTPConnection):
         self.sock.connect(self.address)
 
     def ask(self, path: str) -> Iterator[Dict[str, Any]]:
-        """The lines of an answer, as they come."""
+        """Yields the lines of an answer as they arrive."""
         with contextlib.closing(self):
             self.request("GET", path)
             with self.getresponse() as answer:
@@ -54,13 +54,13 @@ class Operator(http.client.HTTPConnection):
 
 
 def costs(address: str) -> Costs:
-    """What each customer has cost since Settee began to count. A product saves it at the first of each month."""
+    """Returns each customer's costs since Settee began to count. A product saves it on the first of each month."""
     [page] = Operator(address).ask("/_tenants")
     return {row["db"]: row for row in page["tenants"] if row["db"]}
 
 
 async def be_greedy(client: settee.AsyncClient) -> str:
-    """One of the calls that never end. Returns what became of it."""
+    """Makes one of the calls that never end. Returns how Settee ended it."""
     try:
         await client.map([ENDLESS], DOCS[:1], db=GREEDY)
     except settee.Busy:
@@ -71,7 +71,7 @@ async def be_greedy(client: settee.AsyncClient) -> str:
 
 
 async def work(client: settee.AsyncClient, customer: str, turn: asyncio.Semaphore) -> float:
-    """What a customer does: his view over his documents. Returns the seconds that it took."""
+    """Runs a customer's view over his documents. Returns the seconds that it took."""
     async with turn:
         begun = time.monotonic()
         rows = await client.map([VIEW % customer], DOCS, db=customer)
@@ -80,13 +80,13 @@ async def work(client: settee.AsyncClient, customer: str, turn: asyncio.Semaphor
 
 
 def first_line(address: str, customer: str) -> str:
-    """Waits for the first line of what a customer's functions log and the errors that they end with: a stream for him."""
+    """Waits for the first line of a customer's stream: what his functions log, and the errors that they end with."""
     line = next(Operator(address).ask(f"/_tenants/{customer}/log?follow"))
     return "%(kind)s: %(message)s" % line
 
 
 def invoice(before: Costs, after: Costs) -> List[str]:
-    """Lines of what each customer owes for the time between: name, calls, milliseconds of processor time, price."""
+    """Returns a line with what each customer owes: name, calls, milliseconds of processor time, price."""
     lines = []
     for customer, row in sorted(after.items()):
         old = before.get(customer, {"calls": 0, "cpu_us": 0})

@@ -4,15 +4,15 @@
 //   [query_servers]
 //   javascript = "node examples/languages/node_server.js"
 //
-// It knows views, libraries, search indexes and design documents with all their kinds of functions,
-// but not `provides` and `registerType`. A reset makes a new vm context for views; design documents
-// have another that stays. Node's vm keeps functions apart from the server, but it is no prison: run
-// functions of people that you trust.
+// It supports views, libraries, search indexes and design documents with all kinds of functions, but
+// not `provides` and `registerType`. A reset makes a new vm context for views; design documents
+// have another that stays. Node's vm keeps functions apart from the server, but it is not a sandbox: run
+// only functions of people that you trust.
 'use strict';
 const fs = require('fs');
 const vm = require('vm');
 
-// Lines are read one by one and at once: a list function asks for its next row in the middle of a call.
+// Lines are read synchronously, one by one: a list function requests its next row in the middle of a call.
 let input = Buffer.alloc(0);
 function readLine() {
   const chunks = [input];
@@ -36,8 +36,8 @@ function printLine(text) {
   for (let sent = 0; sent < bytes.length; ) sent += fs.writeSync(1, bytes, sent);
 }
 
-// Runs inside a context, so that functions meet objects of their own world only. What it returns takes
-// a command as text and returns the answer as text.
+// Runs inside a context, so that functions see only objects of that context. Returns a function that
+// takes a command as text and prints the answer.
 function server(readLine, printLine) {
   const { parse, stringify } = JSON;
   const respond = (value) => printLine(stringify(value === undefined ? null : value));
@@ -48,7 +48,7 @@ function server(readLine, printLine) {
     throw new Error('only a list function may do this');
   };
 
-  // What functions find as globals.
+  // The globals of functions.
   globalThis.emit = (key, value) => { rows.push([key, value]); };
   globalThis.index = (name, value, options) => {
     if (typeof name !== 'string') throw fail('TypeError', 'name must be a string');
@@ -123,7 +123,7 @@ function server(readLine, printLine) {
     return value;
   }
 
-  // Errors of one function are not those of its neighbours, unless they concern the server.
+  // An error of one function does not affect the others, unless it concerns the server.
   function attempt(what, run, otherwise) {
     try {
       return run();
@@ -154,7 +154,7 @@ function server(readLine, printLine) {
     const size = length - sources.reduce((total, source) => total + source.length, 0);
     const { reduce_limit: limit } = config;
     const { reduce_limit_ratio: ratio = 2 } = config;
-    // A ratio that comes alone means that there is no threshold to pass.
+    // A ratio without a threshold turns the check off.
     const missing = "reduce_limit_ratio" in config ? Infinity : 4096;
     const { reduce_limit_threshold: threshold = missing } = config;
     if (limit && output > threshold && output * ratio > size) {
@@ -173,7 +173,7 @@ function server(readLine, printLine) {
     throw ['error', 'render_error', `undefined response from ${kind} function`];
   };
 
-  // Says an error of a function that renders as CouchDB does: its own names pass.
+  // Reports an error of a rendering function as CouchDB does. Errors that the function names pass unchanged.
   function rendering(run) {
     try {
       return run();
@@ -297,7 +297,7 @@ for (let line; (line = readLine()) !== null; ) {
   try {
     name = JSON.parse(line)?.[0];
   } catch {
-    process.exit(1);   // the sender has lost step
+    process.exit(1);   // the sender is out of step
   }
   if (name === 'reset') views = world();
   const goesOn = (name === 'ddoc' ? designDocuments : views)(line);

@@ -4,8 +4,8 @@
 #   [query_servers]
 #   python = "python3 examples/languages/python_server.py"
 #
-# A source may import and define helpers; the last function of it is used: `def fun(doc): yield doc['type'], 1`. Sources
-# find log, index, Forbidden, Unauthorized, and require('views/lib/NAME'), which returns what the module puts into
+# A source may import and define helpers; its last function is used: `def fun(doc): yield doc['type'], 1`. Sources
+# can use log, index, Forbidden, Unauthorized, and require('views/lib/NAME'), which returns what the module puts into
 # `exports`. Design documents may have shows, updates, filters, views, rewrites and validation; lists are answered with
 # an error, and reduce_limit is not enforced. Errors name function and line. Sources are run by `exec`, and can do all
 # that the server can: only the cell of the pool confines them.
@@ -16,14 +16,14 @@ import traceback
 from types import FunctionType
 
 OUTPUT, INPUT = os.fdopen(os.dup(1), 'wb'), os.fdopen(os.dup(0), 'rb')
-os.dup2(2, 1)  # what functions print is no answer
-sys.stdin = open(os.devnull)  # what functions read is no command
+os.dup2(2, 1)  # output of functions must not look like answers
+sys.stdin = open(os.devnull)  # functions must not read commands
 MARK = 'source:'  # begins the file names of sources in tracebacks
-MISTAKES = (Exception, SystemExit)  # of sources; anything else ends the server
+MISTAKES = (Exception, SystemExit)  # raised by sources; anything else ends the server
 
-class Failure(Exception): """Is answered as an error line: a name, and a reason."""
-class Forbidden(Exception): """For functions that validate."""
-class Unauthorized(Exception): """For functions that validate."""
+class Failure(Exception): """Becomes an error line: a name, and a reason."""
+class Forbidden(Exception): """Raised by functions that validate."""
+class Unauthorized(Exception): """Raised by functions that validate."""
 
 def dump(value): return json.dumps(value, allow_nan=False, separators=(',', ':'))
 
@@ -34,7 +34,7 @@ def respond(text):
     OUTPUT.flush()
 
 def explain(error, place):
-    """Returns a text that names function and line, and members of a report. Without a line, `place` is the function."""
+    """Returns a text that names function and line, and members of a report. Without a line, the text names `place`."""
     told = {'name': type(error).__name__, 'message': str(error)}
     frames = [(it.f_code.co_filename, it.f_code.co_name, line) for it, line in traceback.walk_tb(error.__traceback__)]
     if isinstance(error, SyntaxError):
@@ -159,7 +159,7 @@ def answer(command, *given):
     elif command == 'ddoc' and given[0] in ddocs:
         return ddocs[given[0]].call(*given[1:])
     else:
-        raise Failure('unknown_command', f"unknown command '{command}', or nothing that it applies to")
+        raise Failure('unknown_command', f"unknown command '{command}', or invalid arguments")
     return 'true'
 
 for line in INPUT:

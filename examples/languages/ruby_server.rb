@@ -71,7 +71,7 @@ answer = lambda do |command|
   in ['rereduce', sources, values, *] then [true, sources.map { |it| views.compile(it).call(nil, values, true) }]
   in ['ddoc', 'new', id, ddoc] then (ddocs[id] = World.new(ddoc)) && true
   in ['ddoc', id, path, arguments] if ddocs[id] then ddocs[id].call(path, arguments)
-  in [name, *] then ['error', 'unknown_command', "unknown command '#{name}', or nothing that it applies to"]
+  in [name, *] then ['error', 'unknown_command', "unknown command '#{name}', or invalid arguments"]
   end
 rescue Failure => e then e.line
 rescue *MISTAKES => e then ['error', 'runtime_error', e.message]

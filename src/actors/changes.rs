@@ -8,7 +8,7 @@ use actix::prelude::*;
 use futures_util::stream;
 use tokio::sync::watch;
 
-/// Makes an actor act after each change while both live. The actor does not end with the sender.
+/// Calls `act` after each change, until the actor or the channel's sender ends. The actor does not end with the sender.
 pub(super) fn follow<A: Actor<Context = Context<A>>, T: Send + Sync + 'static>(
     changes: watch::Receiver<T>,
     ctx: &mut Context<A>,

@@ -51,18 +51,18 @@ const LEAVE_JOBS_MAX: Duration = Duration::from_millis(4000);
 /// How long to wait on shutdown until all documents are released.
 const LEAVE_MAX: Duration = Duration::from_millis(4500);
 
-/// The same two for an immediate shutdown.
+/// [`LEAVE_JOBS_MAX`] and [`LEAVE_MAX`] for an immediate shutdown.
 const LEAVE_NOW_JOBS_MAX: Duration = Duration::from_secs(1);
 const LEAVE_NOW_MAX: Duration = Duration::from_millis(1500);
 
 /// How long the removal of the epoch may take.
 const DEPART_MAX: Duration = Duration::from_millis(500);
 
-/// Maximum remembered epochs that may exist although the answer was lost. At most one a second is requested, so the
-/// leases of earlier ones have expired.
+/// Maximum number of remembered epochs that may exist although the answer was lost. At most one a second is requested,
+/// so the leases of older ones have expired.
 const ASKED_MAX: usize = 32;
 
-/// The parts of a member.
+/// The options of a member.
 #[derive(Clone)]
 pub(crate) struct FleetMemberOptions {
     /// The shared store.
@@ -143,7 +143,7 @@ impl FleetMember {
         }));
     }
 
-    /// Releases everything when the daemon is drained, and claims its share afterwards.
+    /// Releases everything while the daemon is drained, and claims its share again afterwards.
     fn follow_drain(&mut self, ctx: &mut Context<Self>) {
         let event = if self.options.drain.is_on() {
             Event::Drain
@@ -414,7 +414,7 @@ impl FleetMember {
         ctx.stop();
     }
 
-    /// Sets the timer.
+    /// Sets the timer for the core's next event.
     fn watch(&mut self, now: Duration, ctx: &mut Context<Self>) {
         if let Some(at) = self.core.next_wake() {
             let at = at.min(now + LOOK_MAX);

@@ -52,7 +52,7 @@ const SIZE_EVERY: Duration = Duration::from_secs(10 * 60);
 /// Delay of the first reading: documents are loaded first.
 const SIZE_FIRST: Duration = Duration::from_secs(60);
 
-/// Timeout of the store.
+/// How long to wait for an answer from the store.
 const STORE_ANSWERS_WITHIN: Duration = Duration::from_secs(5);
 
 /// An id for requests whose answer does not matter; no document can have it.
@@ -279,7 +279,7 @@ async fn earlier_losses(options: &HealthOptions) -> Result<OpenLosses, StoreErro
     }
 }
 
-/// Requires an answer from the store, if there is one: a request would create it.
+/// Requires an answer from the store. Asks only an existing store: a request would create a missing one.
 async fn ask_store(replications: &ReplicatorApi) -> Result<(), String> {
     if !replications.has_store() {
         return Ok(());

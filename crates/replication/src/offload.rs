@@ -1,7 +1,7 @@
 //! Work that would block other tasks of this thread.
 //!
-//! PROMISES  Work on up to [`LIGHT_BYTES`], which takes a few milliseconds, is done on this thread; work on more goes
-//!           to a blocking thread.
+//! PROMISES  Work on up to [`LIGHT_BYTES`], which takes a few milliseconds, is done on this thread; work on more
+//!           bytes is done on a blocking thread.
 
 use std::panic::resume_unwind;
 
@@ -10,7 +10,7 @@ use tokio::task::spawn_blocking;
 /// Maximum number of bytes processed before other tasks get a turn.
 const LIGHT_BYTES: usize = 512 << 10;
 
-/// Does work on this many bytes.
+/// Runs `work`, which processes this many bytes, and returns its result.
 pub(crate) async fn offload<T: Send + 'static>(
     bytes: usize,
     work: impl FnOnce() -> T + Send + 'static,

@@ -2,7 +2,7 @@
 //!
 //! SOURCE    couch_replicator_api_wrap, db_open, get_db_info, get_pending_count. Error texts are those of
 //!           couch_replicator_scheduler_job.
-//! DIFFERS   A run begins with the database's answer to opening it: CouchDB sends two requests. The number of pending
+//! DIFFERS   One request opens a database and reads its information: CouchDB sends two. The number of pending
 //!           changes is known at the start even if sequences are not numbers.
 
 use serde::Deserialize;
@@ -13,7 +13,7 @@ use super::endpoint::{Cause, Endpoint, Reply, Request, StatusCode, encode, text_
 use super::filter::param_text;
 use super::seq::Seq;
 
-/// Retries of the query for pending changes, which is not important.
+/// Number of retries of the query for pending changes: few, because a run does not depend on the answer.
 const PENDING_RETRIES: u32 = 3;
 
 /// A database's information about itself.
@@ -21,7 +21,7 @@ const PENDING_RETRIES: u32 = 3;
 pub struct DbInfo {
     /// The latest sequence of its changes.
     pub(crate) update_seq: Seq,
-    /// Identifies the database's incarnation. `0` has no meaning.
+    /// Identifies the database's incarnation. `0` means unknown.
     #[serde(deserialize_with = "text_or_json")]
     pub(crate) instance_start_time: String,
 }
@@ -47,7 +47,7 @@ pub async fn open_endpoint(
     db_info(endpoint).await
 }
 
-/// Requires that the database admits this user.
+/// Sends a request, and returns the reply unless the database denies access to this user.
 async fn ask(endpoint: &Endpoint, request: Request) -> Result<Reply, Crash> {
     let url = || endpoint.url().to_owned();
     let reply = endpoint
@@ -82,8 +82,8 @@ pub(crate) async fn db_info(endpoint: &Endpoint) -> Result<DbInfo, Crash> {
     }
 }
 
-/// Returns why a database cannot be opened, if it cannot: a 404 may be about the database, or about a document or
-/// filter in it.
+/// Returns why a database cannot be opened, or `None` if it can. A 404 may be about the database, or about a document
+/// or filter in it.
 pub(crate) async fn why_closed(endpoint: &Endpoint) -> Option<Crash> {
     db_info(endpoint).await.err()
 }
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_missing_database_is_refused_in_couchdbs_words() {
+    async fn the_error_of_opening_a_database_is_worded_as_in_couchdb() {
         for (status, body, start) in [
             (
                 401,

@@ -34,12 +34,12 @@ impl<S: Clone> Progress<S> {
         }
     }
 
-    /// A batch is about to be handed to a worker.
+    /// Records that a batch is about to be handed to a worker.
     pub fn begin(&mut self, number: BatchNumber, seq: S) {
         self.in_progress.insert(number, seq);
     }
 
-    /// A worker has finished a batch: the target has its documents or refused them.
+    /// Records that a worker has finished a batch: the target has its documents or refused them.
     pub fn done(&mut self, number: BatchNumber, seq: S) {
         let oldest = self.in_progress.keys().next().copied();
         self.in_progress.remove(&number);
@@ -132,7 +132,6 @@ mod tests {
         assert_eq!(progress.highest_done(), &(0, "0"));
     }
 
-    /// In any order of completion.
     #[test]
     fn in_any_order_through_stays_below_the_oldest_in_progress() {
         let mut state = 12345u64;

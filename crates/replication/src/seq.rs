@@ -1,7 +1,7 @@
 //! Update sequences: opaque, kept byte for byte.
 //!
-//! PROMISES  A [`Seq`] is the JSON text sent by the source. It is never ordered, and equal only to the same text. A
-//!           clone increments a counter.
+//! PROMISES  A [`Seq`] is the JSON text sent by the source. It is never ordered, and equal only to the same text.
+//!           Cloning only increments a reference count.
 //! SOURCE    CouchDB's replicator: a sequence that is a string is sent back without quotes, others as JSON text
 //!           (since 3.3; earlier versions sent strings with their quotes).
 

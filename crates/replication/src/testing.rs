@@ -34,14 +34,14 @@ impl Received {
     }
 }
 
-/// The connection's state after an answer.
+/// What the server does with a connection after an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Then {
-    /// The next request.
+    /// Reads the next request.
     Next,
-    /// The connection closes.
+    /// Closes it.
     Close,
-    /// Nothing, but the connection stays open.
+    /// Keeps it open without reading.
     Hang,
 }
 
@@ -156,7 +156,7 @@ impl Server {
             .collect()
     }
 
-    /// Returns the URL of its database, with or without credentials.
+    /// Returns the URL of its database. `credentials` is empty, or ends in `@`.
     pub(crate) fn url(&self, credentials: &str) -> String {
         format!("http://{credentials}127.0.0.1:{}/db/", self.port)
     }
@@ -245,7 +245,7 @@ pub(crate) fn logger() -> slog::Logger {
     slog::Logger::root(slog::Discard, slog::o!())
 }
 
-/// Returns an endpoint for a URL, with changed settings. Silence times out after 20 s; no retries.
+/// Returns an endpoint for a URL, with [`settings`] as changed by `change`.
 pub(crate) fn endpoint(
     url: &str,
     change: impl FnOnce(&mut HttpConfig, &mut HttpSettings),
@@ -264,7 +264,7 @@ pub(crate) fn endpoint_of(
     http.endpoint(spec, settings).unwrap()
 }
 
-/// Silence times out after 20 s; no retries.
+/// Returns settings with a timeout of 20 s, and without retries.
 pub(crate) fn settings() -> HttpSettings {
     HttpSettings {
         connection_timeout: Duration::from_secs(20),

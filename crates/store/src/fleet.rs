@@ -2,8 +2,8 @@
 //! each other, and settings made at run time.
 //!
 //! SUMMARY   [`FleetStore`] is its interface. A store that cannot be shared has none.
-//! PROMISES  Every request is one transaction that was carried out, was not, or failed and may have been carried out.
-//!           Times are the database's.
+//! PROMISES  Every request is one transaction, which takes effect as a whole or not at all. A failed one may have taken
+//!           effect. Times are the database's.
 //! CALLED    By the actors of a fleet; never blocks.
 
 use std::fmt;
@@ -19,8 +19,8 @@ use policy::schedule::Server;
 /// A daemon's description of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DaemonName {
-    /// The address of its HTTP, `host:port`, or its machine's name. For display; should be unique, since a restarted
-    /// daemon is shown instead of the former one with the same address.
+    /// The address of its HTTP server, `host:port`, or its machine's name. For display; should be unique, since a
+    /// restarted daemon is shown instead of the former one with the same address.
     pub address: Arc<str>,
     /// The version of the program.
     pub version: Arc<str>,
@@ -50,19 +50,19 @@ pub struct Report {
     pub age: Duration,
 }
 
-/// The job of a status.
+/// Identifies the job of a status or of an order.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum StatusOf {
-    /// Of the document with this id.
+    /// The job of the document with this id.
     Document(DocId),
-    /// Of a `_replicate` call with this replication id.
+    /// The job of a `_replicate` call, with this replication id.
     Transient(Arc<str>),
 }
 
 /// A daemon's report on one of its jobs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobStatus {
-    /// The subject.
+    /// The job.
     pub of: StatusOf,
     /// Opaque JSON; its schema is the caller's. `None` once a transient job has ended.
     pub body: Option<String>,
@@ -106,7 +106,7 @@ pub struct Override {
     pub section: String,
     /// Its key.
     pub key: String,
-    /// As over HTTP; `None` if the setting was deleted.
+    /// The value as set over HTTP; `None` if the setting was deleted.
     pub value: Option<String>,
 }
 
@@ -142,7 +142,7 @@ pub struct IdTaken {
 /// The results of recording replication ids, in the order of the request.
 pub type IdsSet = Vec<Option<Result<(), IdTaken>>>;
 
-/// The interface shared by daemons.
+/// The interface to the state that the daemons share.
 ///
 /// # Errors
 /// Each answer is an error if the database does not answer, or the store is closed: see
@@ -152,8 +152,8 @@ pub trait FleetStore: Send + Sync + fmt::Debug {
     /// reopened, as some may have been missed.
     fn told(&self, topic: Topic) -> watch::Receiver<u64>;
 
-    /// Adds an epoch, drawn at random by the caller, with a lease, and removes its former ones. Also removes others'
-    /// expired epochs that own nothing, with the orders and transient jobs of all removed epochs.
+    /// Adds an epoch, drawn at random by the caller, with a lease, and removes the daemon's former ones. Also
+    /// removes other daemons' expired epochs that own nothing, and the orders and transient jobs of all removed epochs.
     fn take_epoch(&self, name: DaemonName, epoch: Epoch, former: Vec<Epoch>) -> Answer<'_, Counts>;
 
     /// Renews a valid lease, records which servers its daemon reaches, and lists its claims; `None` if the lease has
@@ -165,8 +165,8 @@ pub trait FleetStore: Send + Sync + fmt::Debug {
         reach: Reach,
     ) -> Answer<'_, Option<(Vec<ListedDoc>, Counts)>>;
 
-    /// If the lease is valid, claims at most `most` free documents, and an equal part of those closed to others, in
-    /// an order that differs between daemons. The first claim of an epoch makes its daemon count as alive.
+    /// If the lease is valid, claims at most `most` free documents, and an equal part of the documents closed to other
+    /// daemons, in an order that differs between daemons. The first claim of an epoch makes its daemon count as alive.
     fn claim(&self, epoch: Epoch, claim: Claim, most: usize) -> Answer<'_, Claimed>;
 
     /// Releases documents that are still claimed by these claims.

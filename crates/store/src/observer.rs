@@ -35,7 +35,7 @@ pub trait StoreObserver: Send + Sync + fmt::Debug {
     fn accepted(&self) {}
 }
 
-/// Ignores them.
+/// Ignores all notifications.
 impl StoreObserver for () {
     fn ended(&self, _: DatabaseRequest, _: Duration) {}
 
@@ -74,7 +74,7 @@ impl Refusals {
                 self.is_refusing = true;
             }
             Ok(()) if self.is_refusing => {
-                info!(self.log, "the store takes writes again");
+                info!(self.log, "the store accepts writes again");
                 self.observer.accepted();
                 self.is_refusing = false;
             }

@@ -44,7 +44,7 @@ impl StorePlace {
         }
     }
 
-    /// Returns the place for a file, in memory without one; for a directory it is a file inside.
+    /// Returns the place for a configured file: a file inside if it is a directory; memory if there is none.
     pub fn of(file: Option<&Path>) -> Self {
         match file {
             None => Self::Memory,
@@ -53,7 +53,7 @@ impl StorePlace {
         }
     }
 
-    /// Returns whether the store exists.
+    /// Returns whether the store exists; always `true` for PostgreSQL.
     pub fn exists(&self) -> bool {
         match self {
             Self::File(path) => path.symlink_metadata().is_ok(),
@@ -70,7 +70,7 @@ impl StorePlace {
         }
     }
 
-    /// Returns a snapshot of the store; a file must not be used by a service. Blocks for a file.
+    /// Returns a snapshot of the store. No service may be using a store in a file. Blocks if the store is a file.
     ///
     /// # Errors
     /// See [`OpenError`].
@@ -83,11 +83,11 @@ impl StorePlace {
         opened.map_err(|problem| self.cannot_open(problem))
     }
 
-    /// Replaces the whole content with the rows of an export, atomically. No service uses the store meanwhile.
-    /// `watcher` decides which documents request replications. Blocks for a file.
+    /// Replaces the whole content with the rows of an export, atomically. No service may use the store
+    /// meanwhile. `watcher` decides which documents request replications. Blocks if the store is a file.
     ///
     /// # Errors
-    /// An error of the rows; see [`OpenError`]. Then nothing has changed.
+    /// An error of the rows, or an [`OpenError`]. Nothing has changed then.
     pub async fn replace<E: From<OpenError>>(
         &self,
         head: &ExportHead,
@@ -129,5 +129,5 @@ impl<E> From<OpenProblem> for Failed<E> {
 }
 
 fn in_memory() -> OpenProblem {
-    OpenProblem::Refused("it ends with the service".to_owned())
+    OpenProblem::Refused("a store in memory ends with the service".to_owned())
 }

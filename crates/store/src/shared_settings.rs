@@ -5,7 +5,7 @@
 //!           adopts the generated ones. [`take_overrides`] reads values set over HTTP.
 //! PROMISES  The database has an explicit secret only as a slow, salted hash. A setting in the database that must not
 //!           be set over HTTP has no effect.
-//! CALLED    At the start, and by the ConfigListener; off the arbiter where it is slow.
+//! CALLED    At the start, and by the ConfigListener. Slow parts run off the arbiter.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -103,8 +103,8 @@ pub async fn tell_explicit(
     tell(fleet, &known, &own, std::iter::empty()).await
 }
 
-/// Returns `sources` with the values set over HTTP at any daemon, and the settings in the database without effect,
-/// each as `[SECTION] KEY`.
+/// Returns `sources` with the values set over HTTP at any daemon, and a list of the settings in the database that have
+/// no effect, each as `[SECTION] KEY`.
 ///
 /// # Errors
 /// See [`StoreError`].
@@ -139,7 +139,7 @@ pub async fn take_overrides(
     Ok((sources, without_effect))
 }
 
-/// Returns the hashes of configured secrets, by section and key.
+/// Returns the hashes of explicit secrets, by section and key.
 async fn explicit(
     fleet: &dyn FleetStore,
     config: &Config,
@@ -180,7 +180,7 @@ fn explicit_of(overrides: &[Override]) -> BTreeMap<String, String> {
     valued.collect()
 }
 
-/// Writes this daemon's hashes that the database lacks, and removes those `gone`.
+/// Writes this daemon's hashes that the database lacks, and removes the hashes of the keys in `gone`.
 async fn tell(
     fleet: &dyn FleetStore,
     known: &BTreeMap<String, String>,
@@ -205,7 +205,7 @@ async fn tell(
     Ok(())
 }
 
-/// Copies secrets that another daemon generated first to this one's files. Returns whether any changed.
+/// Copies secrets that another daemon generated first to this daemon's files. Returns whether any changed.
 async fn take_secrets(
     fleet: &dyn FleetStore,
     config: &Config,

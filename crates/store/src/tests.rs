@@ -1,4 +1,4 @@
-//! The test suite of all stores, run with those that need no server: a file, and memory.
+//! Runs the test suite of all stores on the stores that need no server: a file, and memory.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 

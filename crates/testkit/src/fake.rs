@@ -66,7 +66,7 @@ impl Default for FakeLanguage {
 }
 
 impl FakeLanguage {
-    /// Starts at once, answers `true` to every prompt, stops at once.
+    /// Returns a language whose processes start at once, answer `true` to every prompt, and stop at once.
     pub fn new() -> Self {
         Self {
             starts: Arc::new(|_| FakeStart::Runs),
@@ -98,7 +98,7 @@ impl FakeLanguage {
         self
     }
 
-    /// Lets its processes forget a database; otherwise another database gets new ones.
+    /// Lets its processes forget a database; otherwise each database gets its own processes.
     #[must_use]
     pub fn forgetting(mut self) -> Self {
         self.can_forget = true;

@@ -7,9 +7,9 @@
 //!           [`PATIENCE`]. [`TestPool::assert_quiet`] proves that no client, waiter, process actor, child, grandchild
 //!           or file is left.
 //! CALLED    By tests, on the arbiter of the test (`#[actix_rt::test]`).
-//! SOURCE    couchdb_os_proc_pool.erl: its scripted clients, and `ping`: "has a process within a
-//!           second".
-//! LIMITS    Failures are panics, as tests want them. Children need a POSIX `sh`.
+//! SOURCE    couchdb_os_proc_pool.erl: its scripted clients, and `ping`, which checks that a client gets a process
+//!           within a second.
+//! LIMITS    Failures are panics, which fail the test. Children need a POSIX `sh`.
 //!
 //! ```
 //! # actix_rt::System::new().block_on(async {

@@ -29,7 +29,7 @@ pub(crate) fn alive(groups: &[u32], pids: &[u32]) -> Vec<u32> {
     .collect()
 }
 
-/// The fields after the program's name, which is in parentheses and may contain anything.
+/// Reads a process's row. Its fields follow the program's name, which is in parentheses and may contain anything.
 fn read_entry(pid: u32) -> Option<ProcessEntry> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let (_, fields) = stat.rsplit_once(") ")?;

@@ -5,8 +5,8 @@
 //! PROMISES  A process is counted when it is about to be lent, so concurrent requests cannot exceed the limit either.
 //!           A holder at its limit is refused instead of queued, since it would wait for itself. The process is
 //!           returned unused.
-//! LIMITS    Counts held processes: those lent for one answer, to functions or to `settee attach` over its own pipes,
-//!           do not count. Loans made without a limit do not count after a change that sets one.
+//! LIMITS    Counts only processes that connections hold, not those lent for one answer, to functions or to
+//!           `settee attach` over its own pipes. Loans made without a limit do not count after a change that sets one.
 
 use std::cell::RefCell;
 use std::net::IpAddr;
@@ -69,10 +69,10 @@ impl AllHeld {
 }
 
 impl Session {
-    /// Takes a process for this connection, or returns it if its holder has reached the maximum.
+    /// Counts a process for this connection's holder, or returns the process if the holder has reached the maximum.
     ///
     /// # Errors
-    /// The maximum is reached; the error has the remedy.
+    /// The maximum is reached; the error names the remedy.
     pub(super) fn take_within_limit(&self, holding: &Rc<Holding>) -> Result<(), ErrorReply> {
         let max = holding.lender().held_max;
         let (true, Some(holder)) = (max > 0, self.holder()) else {

@@ -28,7 +28,7 @@ use crate::query_server::call::Loan;
 use crate::query_server::told::Told;
 use policy::pool::ReturnStatus;
 
-/// A tunnel's answer to a line that is no command, for native languages; query servers answer such a line themselves.
+/// A tunnel's answer to a line that is not a command, for native languages; query servers answer such lines themselves.
 pub(super) const NO_COMMAND: &[u8] =
     b"[\"error\",\"bad_request\",\"a command must be one JSON array on one line\"]\n";
 
@@ -101,8 +101,8 @@ impl Holding {
             .is_some_and(|lease| lease.process.pid.is_alive())
     }
 
-    /// Sends a command, or a line of a tunnel; its answer includes all earlier output. With `report`, the reply to a
-    /// command includes earlier reports.
+    /// Sends a command, or a line of a tunnel, whose answer includes all output before it. With `report`, the reply to
+    /// a command includes earlier reports.
     pub(super) fn prompt(
         self: &Rc<Self>,
         ticket: Ticket,

@@ -38,7 +38,7 @@ pub(crate) struct Lending {
     pub session_timeout: Option<Duration>,
     /// The claim to a process, until one is lent or refused.
     pub claim: Option<Claim>,
-    /// The answer to its place in the queue.
+    /// The manager's pending answer for its place in the queue.
     pub answer: Option<Answer>,
     /// Counts its end.
     pub end: EndCount,
@@ -55,7 +55,7 @@ impl Lending {
     }
 }
 
-/// Counts a service connection's end, once: with its reason, or as caused by the service.
+/// Counts a service connection's end once: with its reason, or as a shutdown if dropped without one.
 pub(crate) struct EndCount {
     metrics: Arc<ServiceMetrics>,
     counted: bool,
@@ -84,8 +84,8 @@ impl Drop for EndCount {
 /// Minimum time between two checks of the client's activity.
 const LOOK_PAUSE: Duration = Duration::from_millis(1);
 
-/// Takes a process and resets it. Its claim ends with the first step: from then on the pool's own tables count loans
-/// and waiters.
+/// Takes a process and resets it. Its claim ends once a process is lent or refused: from then on the pool's own tables
+/// count loans and waiters.
 async fn get_claimed_proc(
     caller: &Caller,
     want: &Want,

@@ -28,7 +28,7 @@ pub(super) enum Input {
     NoRoom,
 }
 
-/// The lines of one connection. Ends with the connection.
+/// A stream of the lines of one connection, which ends with the connection.
 pub(super) struct Lines {
     session: Rc<Session>,
     buffer: LineBuffer,

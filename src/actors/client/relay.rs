@@ -9,7 +9,7 @@
 //!           ([`Resume`]). When the relay is dropped, its process is returned like that of a dead client.
 //! CALLED    By the client whose connection passed the pipes, as a task that ends with its actor.
 //! SOURCE    couch_os_process, from the other end of its pipes.
-//! LIMITS    Reads ahead at most [`LINES_UNANSWERED_MAX`] lines, or [`LINE_BYTES_MAX`] of them.
+//! LIMITS    Reads ahead at most [`LINES_UNANSWERED_MAX`] lines, or [`LINE_BYTES_MAX`] bytes of lines.
 
 mod loan;
 mod next;
@@ -49,13 +49,13 @@ use policy::attach::turn_is_over;
 use policy::pool::{Phase, ReturnStatus};
 use policy::time::Timestamp;
 
-/// Unanswered lines at which reading pauses.
+/// Number of unanswered lines at which reading pauses.
 const LINES_UNANSWERED_MAX: usize = 256;
 
-/// The same in bytes. A single line may have any size.
+/// Total size of unanswered lines, in bytes, at which reading pauses. A single line may have any size.
 const LINE_BYTES_MAX: usize = 1 << 20;
 
-/// Unread answers at which reading pauses, in bytes.
+/// Total size of unread answers, in bytes, at which reading pauses.
 const UNSENT_BYTES_MAX: usize = 1 << 20;
 
 /// How long the client may take to read its last answers when the service ends the relay.
@@ -115,7 +115,7 @@ pub(super) struct Relay {
     taught: Taught,
     unanswered: VecDeque<Unanswered>,
     unanswered_bytes: usize,
-    /// How many of them were sent to a process.
+    /// The number of unanswered lines that were sent to a process.
     sent: usize,
     loan: Loan,
     /// When the request for a process times out.
@@ -148,7 +148,7 @@ impl Relay {
         if let Some(resume) = resume {
             let unread = resume.restore(&mut taught);
             input.begin_with(unread.ok_or_else(|| {
-                io::Error::other("what was taught before cannot be taught again")
+                io::Error::other("the client's earlier lessons cannot be repeated")
             })?);
             terms.patience = taught.patience().unwrap_or(terms.patience);
         }
@@ -405,8 +405,8 @@ impl Relay {
         }
     }
 
-    /// The process has ended. If it ended by itself, so does the client; if the service or the system ended it,
-    /// another one continues from the client's state.
+    /// Handles the end of the process. If it ended by itself, so does the client; if the service or the system ended
+    /// it, another one continues from the client's state.
     fn process_down(&mut self) -> Option<TunnelEnd> {
         let Loan::Held(held) = &self.loan else {
             return None;
@@ -448,7 +448,7 @@ impl Relay {
             .with_resume(resume, self.terms.patience)
     }
 
-    /// Reports the fault of the last line that was read.
+    /// Reports that the last line read is too long.
     fn too_long(&mut self) -> TunnelEnd {
         let error = ErrorReply::line_too_long(self.session.line_bytes_max());
         self.output.push(&last_line(&error));

@@ -368,7 +368,7 @@ async fn each_batch_of_documents_is_read_after_the_jobs_of_the_previous_one_are_
         world.document("d00").await;
         one.flush().await;
     }
-    // Some of them were claimed, others arrived as updates.
+    // Some of the documents read were claimed, others arrived as updates.
     assert!(read() <= 2 * ADDS_MAX, "{}", read());
     one.connection.hold_notes(false);
     eventually("all jobs are recorded", || async {
@@ -384,7 +384,7 @@ async fn jobs_of_a_disconnected_daemon_end_without_checkpoints_before_another_ru
     world.until_running(&two, 10).await;
     world.until_running(&one, 10).await;
     let (cut_off, other) = (one.epoch(), two.epoch());
-    // Handovers while both daemons started.
+    // Handovers while both daemons started may have written checkpoints.
     let before = world.checkpoints(&one);
     one.connection.cut();
     while world.fleet.lease_left(cut_off) > Duration::ZERO {

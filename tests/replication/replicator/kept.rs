@@ -264,7 +264,7 @@ fn a_full_store_is_a_problem_and_loses_nothing() {
     assert!(count.unwrap().parse::<f64>().unwrap() > 0.0);
     limit_files(&web, None);
     create(&web, "last", &body("last"));
-    web.service.wait_for_log("the store takes writes again");
+    web.service.wait_for_log("the store accepts writes again");
     let rows = web.get("/_replicator/_all_docs").ok()["total_rows"].clone();
     assert_eq!(rows, written + 2);
     web.service.stop();

@@ -6,7 +6,7 @@
 //!           documents and, unless it is a single document, [`BYTES_MAX`] bytes.
 //! SOURCE    couch_changes: filter/3 - each changed leaf is filtered separately, including deletions and design
 //!           documents. If a function fails, the replication fails, as the feed does in CouchDB.
-//! DIFFERS   The request that a function sees has no headers and no peer, because there was none.
+//! DIFFERS   The request that a function sees has no headers and no peer, because no client sent it.
 
 use std::ops::Range;
 
@@ -32,7 +32,7 @@ const BYTES_MAX: usize = 1 << 20;
 pub enum FilterHere {
     /// A selector, which needs no process.
     Selector(Box<Selector>),
-    /// By id: `_design` passes design documents.
+    /// The filter `_design`, which passes design documents by their ids.
     Design,
     /// A function of the source, run in the pool.
     Function(FilterRun),
@@ -71,7 +71,7 @@ impl FilterHere {
                     open(pool, source, ddoc, FilterKind::View { name })?
                 }
                 // Refused when the options were read.
-                _ => return Err(failed(format!("there is no filter {name} here"))),
+                _ => return Err(failed(format!("Settee has no built-in filter {name}"))),
             },
             Filter::Function {
                 ddoc,
@@ -142,7 +142,7 @@ fn failed(why: impl Into<String>) -> Crash {
     Crash::FilterFailed(why.into())
 }
 
-/// The design document and the view of the filter `_view`.
+/// Returns the design document and the view that the parameters of the filter `_view` name.
 fn view(query_params: &Map<String, Value>) -> Option<(&str, &str)> {
     query_params.get("view")?.as_str()?.split_once('/')
 }
@@ -166,7 +166,7 @@ fn open(
     run.map(FilterHere::Function).map_err(failed)
 }
 
-/// The request for a filter function: the request that the source would have received.
+/// Makes the request that a filter function gets: the one that the source would have received.
 fn request(
     replication: &Replication,
     filter: &str,
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn questions_have_bounds() {
+    fn batches_have_bounded_numbers_of_documents_and_bytes() {
         let small: Vec<_> = (0..250).map(|n| raw(n.to_string())).collect();
         let docs: Vec<(&str, &RawValue)> = small.iter().map(|text| ("x", &**text)).collect();
         assert_eq!(questions(&docs), [0..100, 100..200, 200..250]);
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_function_sees_the_request_that_the_source_would_have_had() {
+    fn a_function_sees_the_request_that_the_source_would_have_received() {
         let body = json!({"source": "http://ann:secret@h:1/a%2Fb", "target": "http://t/b",
             "filter": "d/f", "query_params": {"k": "v", "n": [1, "2"]},
             "filter_at": "settee"});

@@ -22,9 +22,9 @@ pub enum Filter {
     /// All.
     #[default]
     All,
-    /// Those with these ids: decoded, sorted, unique.
+    /// Documents with these ids: decoded, sorted, unique.
     DocIds(Vec<String>),
-    /// Those that match this selector.
+    /// Documents that match this selector.
     Selector(Map<String, Value>),
     /// `_view`, or another built-in filter of the source: its name starts with `_`.
     BuiltIn {
@@ -51,8 +51,8 @@ pub enum FilterAt {
     /// The source, as in CouchDB: documents that do not pass are never read.
     #[default]
     Source,
-    /// Settee: all changes are read, and the pool filters the documents that the target lacks. For sources without
-    /// such a filter, or with a slow one.
+    /// Settee: all changes are read, and the pool filters the documents that the target lacks. For sources that
+    /// lack the filter or run it slowly.
     Settee,
 }
 

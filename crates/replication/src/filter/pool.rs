@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 /// A function in a design document of the source.
 #[derive(Clone, Debug)]
 pub struct FilterFunction {
-    /// The source, as the pool's name for the database.
+    /// The source database, as the pool names it.
     pub db: Arc<str>,
     /// The design document's text.
     pub ddoc: String,
@@ -22,7 +22,7 @@ pub struct FilterFunction {
 /// The kind of a filter function.
 #[derive(Clone, Debug)]
 pub enum FilterKind {
-    /// One of `filters`.
+    /// A function in the design document's `filters`.
     Filter {
         name: String,
         /// The request passed to it.
@@ -32,7 +32,7 @@ pub enum FilterKind {
     View { name: String },
 }
 
-/// Whether each document passes, or a message why there is no answer.
+/// Resolves to whether each document passes, or to a message that says why there is no answer.
 pub type Answer = LocalBoxFuture<'static, Result<Vec<bool>, String>>;
 
 /// A prepared filter function, on the replication's thread. Dropping an answer cancels it.
@@ -45,7 +45,7 @@ type Open = dyn Fn(FilterFunction) -> Result<FilterRun, String> + Send + Sync;
 pub struct FilterPool(Arc<Open>);
 
 impl FilterPool {
-    /// Makes runs with `open`, on the thread of the replication.
+    /// Returns a pool that prepares functions with `open`, which is called on the replication's thread.
     pub fn new(
         open: impl Fn(FilterFunction) -> Result<FilterRun, String> + Send + Sync + 'static,
     ) -> Self {
@@ -54,7 +54,7 @@ impl FilterPool {
 
     /// Returns a pool without query servers: nothing can be opened.
     pub fn none() -> Self {
-        Self::new(|_| Err("there are no query servers that could run it".to_owned()))
+        Self::new(|_| Err("there are no query servers that could run the filter".to_owned()))
     }
 
     /// Prepares a function.

@@ -63,7 +63,7 @@ pub struct Identity {
 
 /// Computes the id of a replication.
 ///
-/// `filter_code` is the source of the filter function, if the filter is one ([`super::filter::fetch_code`]).
+/// `filter_code` is the source code of the filter function, if the filter is one ([`super::filter::fetch_code`]).
 pub fn replication_id(
     replication: &Replication,
     identity: &Identity,
@@ -113,7 +113,7 @@ fn base_id(
     HEXLOWER.encode(&Md5::digest(term))
 }
 
-/// Adds the options that make a different replication: filters, and the start.
+/// Adds the options that are part of an id: filter, `winning_revs_only`, start sequence, and where the filter runs.
 fn add_options(list: &mut List, options: &Options, filter_code: Option<&str>, term: &mut Vec<u8>) {
     let mut add = |value: &Value| erlang::json(&value.to_string(), list.element(term));
     match &options.filter {
@@ -138,7 +138,7 @@ fn add_options(list: &mut List, options: &Options, filter_code: Option<&str>, te
     if let Some(seq) = &options.since_seq {
         erlang::json(seq.as_json(), list.element(term));
     }
-    // Another engine may pass other documents, except by document ids, which are the same in any engine.
+    // Two engines may pass different documents, except that ids select the same documents in any engine.
     let runs_here = options.filter_at == FilterAt::Settee;
     if runs_here && !matches!(options.filter, Filter::DocIds(_)) {
         erlang::binary("filter_at_settee", list.element(term));
@@ -249,7 +249,7 @@ mod tests {
         }
     }
 
-    /// Parses a replication between the vectors' two databases, with these members.
+    /// Parses a replication between the two databases of the test vectors, with these members.
     fn replication(extra: Value) -> Replication {
         let mut body =
             json!({"source": "http://srchost.local/src", "target": "http://tgthost.local/tgt"});
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bytes_that_are_hashed_are_those_of_erlang() {
+    fn the_hashed_bytes_are_those_of_erlang() {
         let replication = replication(json!({}));
         let mut term = vec![erlang::VERSION];
         let mut list = List::begin(&mut term);
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn a_filter_that_runs_elsewhere_makes_another_replication() {
+    fn a_filter_that_settee_runs_makes_a_different_id() {
         for (body, code, differs) in [
             (json!({"selector": {"a": 1}}), None, true),
             (json!({"filter": "d/f"}), Some("f"), true),

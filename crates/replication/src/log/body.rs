@@ -19,20 +19,20 @@ use crate::seq::Seq;
 pub struct LogBody {
     /// The run that wrote it.
     pub(crate) session_id: Option<String>,
-    /// The sequence it had reached.
+    /// The sequence that this run had reached.
     pub(crate) source_last_seq: Option<Seq>,
     /// Runs, newest first.
     pub(crate) history: Vec<HistoryEntry>,
-    /// All members unchanged, except `_id` and `_rev`, in order.
+    /// All members except `_id` and `_rev`, unchanged and in order.
     pub(crate) members: RawObject<'static>,
 }
 
 /// One run in a log.
 #[derive(Clone, Debug)]
 pub struct HistoryEntry {
-    /// The run.
+    /// Identifies the run.
     pub(crate) session_id: Option<String>,
-    /// The sequence it had reached.
+    /// The sequence that the run had reached.
     pub(crate) recorded_seq: Option<Seq>,
     /// Its counters, including those of earlier runs.
     pub stats: Stats,
@@ -45,13 +45,13 @@ pub struct HistoryEntry {
 pub struct CheckpointRun {
     /// 32 hexadecimal digits.
     pub session_id: String,
-    /// The sequence it started at.
+    /// The sequence that the run started at.
     pub start_seq: Seq,
     /// When it was requested.
     pub start_time: SystemTime,
     /// Earlier runs as returned by [`compare`], without checkpoints of this run.
     pub history: Vec<HistoryEntry>,
-    /// Whether documents were chosen by id, in which case the counters are also at the top.
+    /// Whether documents were chosen by id, in which case the counters are also members of the log itself.
     pub by_doc_ids: bool,
     /// The owner's epoch, if several daemons share the replications.
     pub owner_epoch: Option<u64>,
@@ -62,9 +62,9 @@ pub struct Checkpoint<'a> {
     pub run: &'a CheckpointRun,
     /// The sequence that the run has reached.
     pub seq: &'a Seq,
-    /// Now.
+    /// When the checkpoint is written.
     pub end_time: SystemTime,
-    /// Its counters.
+    /// The run's counters.
     pub stats: &'a Stats,
 }
 
@@ -108,8 +108,8 @@ impl LogBody {
         }
     }
 
-    /// Returns an object with these members before its own. With `no_changes` in front, it is the result of a run
-    /// without changes.
+    /// Returns an object with the members of `front`, then those of the log. With `no_changes` in front, it is the
+    /// result of a run without changes.
     pub fn with_front(&self, front: &[(&'static str, Value)]) -> RawObject<'_> {
         let mut object = RawObject::default();
         for (name, value) in front {
@@ -121,7 +121,7 @@ impl LogBody {
         object
     }
 
-    /// Whether two bodies have the same values, in any order and spelling.
+    /// Whether two bodies are equal as JSON values, regardless of the order and spelling of their members.
     pub(super) fn says_the_same_as(&self, other: &Self) -> bool {
         let value = |body: &Self| serde_json::from_str::<Value>(body.members.to_raw().get()).ok();
         value(self) == value(other)
@@ -139,7 +139,7 @@ impl HistoryEntry {
         }
     }
 
-    /// Whether the run is among these; `false` without an id.
+    /// Whether one of `others` is of the same run; `false` without a session id.
     pub(super) fn is_among(&self, others: &[Self]) -> bool {
         let same = |other: &Self| other.session_id == self.session_id;
         self.session_id.is_some() && others.iter().any(same)

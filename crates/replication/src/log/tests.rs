@@ -248,7 +248,7 @@ fn plain() -> Replication {
 }
 
 #[tokio::test]
-async fn a_log_is_searched_under_the_ids_of_all_versions() {
+async fn a_log_is_looked_up_under_the_ids_of_all_versions() {
     let server = Server::start(|_| Answer::new(404, r#"{"error":"not_found"}"#)).await;
     let (replication, identity, endpoint) = (plain(), identity(), server.endpoint());
     let newest = "4ef747bd8669718dd8ec7c7dc2184c6f";

@@ -13,7 +13,7 @@ use memchr::memmem::Finder;
 pub(crate) const HEADERS_MAX: usize = 16 * 1024;
 /// Maximum number of bytes of a boundary: RFC 2046 allows 70.
 const BOUNDARY_MAX: usize = 256;
-/// Maximum white space after a delimiter.
+/// Maximum number of bytes between a delimiter and the end of its line.
 const PADDING_MAX: usize = 256;
 
 /// The next element of a multipart body.
@@ -33,9 +33,9 @@ pub enum Piece {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MultipartError {
     /// The content type is not multipart, or has no valid boundary.
-    #[error("the content type '{0}' names no boundary")]
+    #[error("the content type '{0}' is not multipart with a valid boundary")]
     NoBoundary(String),
-    /// The headers of a part, or a delimiter's line, exceed [`HEADERS_MAX`].
+    /// The headers of a part exceed [`HEADERS_MAX`], or the white space after a delimiter exceeds `PADDING_MAX`.
     #[error("the headers of a part have more than {HEADERS_MAX} bytes")]
     HeadersTooLong,
     /// A line among the headers is not a header.
@@ -215,7 +215,8 @@ impl Parser {
         true
     }
 
-    /// White space and a line end: a part. Two dashes: the end.
+    /// Reads what follows a delimiter: white space and a line end begin a part, two dashes end the body. Returns
+    /// `false` if more bytes are needed.
     fn behind_delimiter(&mut self) -> Result<bool, MultipartError> {
         if self.buffer.len() < 2 {
             return Ok(false);
@@ -265,7 +266,7 @@ impl Parser {
         Some(Piece::Data(data))
     }
 
-    /// Takes the bytes that certainly do not begin a delimiter.
+    /// Removes and returns the bytes that cannot belong to a delimiter.
     fn keep_what_may_be_a_delimiter(&mut self) -> Bytes {
         let longest = self.buffer.len().min(self.delimiter.len() - 1);
         let tail = &self.buffer[self.buffer.len() - longest..];
@@ -276,8 +277,8 @@ impl Parser {
     }
 }
 
-/// The end of the headers, and the length of the empty line that ends them. The block begins with the line end of the
-/// delimiter.
+/// Returns where the headers end, and the length of the empty line that ends them. The block begins with the end of the
+/// delimiter's line.
 fn end_of_headers(block: &[u8]) -> Option<(usize, usize)> {
     memchr::memchr_iter(b'\n', block).find_map(|at| match block.get(at + 1..)? {
         [b'\n', ..] => Some((at, 2)),
@@ -294,7 +295,7 @@ mod tests {
         x-y:z\r\n\r\n{\"a\":1}\r\n--xy\r\n-\r\n--xyz\r\n\r\n\r\n--xyz\r\nA: b\r\n\r\n\r\n\r\n\
         --xyz--\r\nnor this\r\n--xyz";
 
-    /// The parts of a body that arrives in pieces of these sizes, repeatedly.
+    /// Returns the parts of a body that arrives in pieces of these sizes, used in turn.
     fn parts(body: &[u8], sizes: &[usize]) -> Result<Vec<(Headers, Vec<u8>)>, MultipartError> {
         let mut parser = Parser::new("multipart/mixed; boundary=\"xyz\"")?;
         let (mut rest, mut parts, mut open) = (body, Vec::new(), None);
@@ -370,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn content_types_are_taken_apart() {
+    fn content_types_are_split_into_type_and_parameters() {
         let value = "multipart/Related; type=\"a\" ; BOUNDARY=\"a b\"";
         let parsed = ContentType::parse(value);
         assert!(parsed.is("multipart/related") && parsed.is_multipart());

@@ -1,4 +1,4 @@
-//! Collects an endpoint's credentials from all their places.
+//! Collects an endpoint's credentials from `auth`, its URL and its headers.
 //!
 //! SOURCE    couch_replicator_utils, normalize_basic_auth: `auth.basic` precedes the URL's user information, which
 //!           precedes a header `Authorization: Basic`; credentials that are not used are removed from URL and headers
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn credentials_of_a_url_are_taken_out_of_it() {
+    fn credentials_are_removed_from_a_url() {
         let up = Some(("u", "p"));
         check(&json!("http://u:p@x.y/db"), up, "http://x.y/db/");
         check(
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn credentials_of_a_header_are_taken_out_of_it() {
+    fn credentials_are_removed_from_headers() {
         for (text, password) in [("u:p", "p"), ("u:p@", "p@"), ("u:p@%40", "p@%40")] {
             for name in ["Authorization", "authorization", "AUTHORIZATION"] {
                 let body =
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn credentials_in_auth_come_before_the_urls_and_these_before_the_headers() {
+    fn credentials_in_auth_precede_those_of_the_url_which_precede_those_of_headers() {
         let headers = json!({"Authorization": header("u3:p3")});
         let body = json!({"url": "http://u1:p1@h/db/", "headers": headers});
         check(&body, Some(("u1", "p1")), "http://h/db/");
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_credentials_are_no_error() {
+    fn malformed_credentials_are_not_an_error() {
         let kept = json!({"url": "http://h/db/", "headers": {"Authorization": "junk"}});
         check(&kept, None, "http://h/db/");
         assert_eq!(endpoint(&kept).headers.len(), 1);

@@ -1,7 +1,7 @@
 //! A parsed replication.
 //!
 //! SUMMARY   [`Replication::parse`] makes one from the body of a replicator document or of a `_replicate` call.
-//!           [`strip_url`] removes secrets from a URL for other readers.
+//!           [`strip_url`] removes the secrets from a URL before others see it.
 //! PROMISES  Parsing uses no network, and the clock only for the start time. Credentials are only in [`BasicAuth`]
 //!           and header values, and no `Debug` or `Display` here shows them.
 //! SOURCE    couch_replicator_parse, couch_replicator_utils. Names, defaults and messages are CouchDB's.
@@ -45,12 +45,12 @@ pub struct Replication {
     pub doc: Option<DocRef>,
     /// The mark of that document: the file that it was generated from.
     pub managed_by: Option<Box<str>>,
-    /// When it was requested. Checkpoints have it as their start.
+    /// When it was requested. Checkpoints record it as their start time.
     pub start_time: SystemTime,
 }
 
 impl Replication {
-    /// Whether `other` requests the same in every respect except user and time. The bodies are compared, not the
+    /// Whether `other` is the same request, except for user and time. The bodies are compared, not the
     /// configuration's defaults. A job that is added again unchanged continues undisturbed.
     ///
     /// SOURCE couch_replicator_utils, comparison of normalised replications.
@@ -62,16 +62,16 @@ impl Replication {
             && self.managed_by == other.managed_by
     }
 
-    /// Returns a string that usually differs where [`Self::same_as`] finds a difference between two replications of a
-    /// document; it excludes the mark, so that a job keeps its past when its document gets one. It may differ between
-    /// versions of the program.
+    /// Returns a hash that usually differs between two replications of a document for which [`Self::same_as`] is false.
+    /// It excludes the mark, so that a job keeps its past when its document gets a mark. It may differ between versions
+    /// of the program.
     pub fn digest(&self) -> String {
         let sides = [&self.source, &self.target].map(EndpointSpec::digested);
         let asked = format!("{sides:?} {}", self.options.digested());
         HEXLOWER.encode(&Md5::digest(asked))
     }
 
-    /// Whether it has no document: then it is not retried after a failure.
+    /// Whether it has no document. A replication without one is not retried after a failure.
     pub fn is_transient(&self) -> bool {
         self.doc.is_none()
     }
@@ -96,7 +96,7 @@ impl EndpointSpec {
         mask_params(&self.url)
     }
 
-    /// Returns all of it, including secrets.
+    /// Returns all fields, including secrets, for [`Replication::digest`].
     fn digested(&self) -> impl fmt::Debug {
         let header = |auth: &BasicAuth| auth.header_value();
         let proxy = self.proxy.as_ref();
@@ -152,18 +152,18 @@ pub struct Options {
     pub continuous: bool,
     /// Creates a missing target.
     pub create_target: bool,
-    /// Parameters of that, as for `PUT /db`: `q`, `n`, `partitioned`.
+    /// Parameters for creating the target, as for `PUT /db`: `q`, `n`, `partitioned`.
     pub create_target_params: Map<String, Value>,
     /// Replicates only the winning revision of each document.
     pub(crate) winning_revs_only: bool,
     pub filter: Filter,
     /// Where the filter runs, if there is one.
     pub filter_at: FilterAt,
-    /// The start sequence without a checkpoint.
+    /// The sequence to start at if there is no checkpoint.
     pub since_seq: Option<Seq>,
     /// Options with configurable defaults.
     pub tuning: Tuning,
-    /// Those that the body sets.
+    /// The options with configurable defaults that the body sets.
     pub(crate) given: Map<String, Value>,
 }
 
@@ -232,7 +232,7 @@ pub struct DocRef {
     pub id: String,
 }
 
-/// A user, in CouchDB's form.
+/// A user, as in CouchDB's `userCtx`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UserCtx {
     /// Name; `None` for an anonymous user.
@@ -245,9 +245,9 @@ pub struct UserCtx {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text}")]
 pub struct SpecError {
-    /// CouchDB's class of it.
+    /// The error's class in CouchDB.
     pub kind: SpecErrorKind,
-    /// The mistake, in CouchDB's words if it has any.
+    /// The mistake, in CouchDB's wording where CouchDB reports it.
     pub text: String,
     /// `source` or `target`, if one of them is at fault.
     pub side: Option<&'static str>,

@@ -15,15 +15,15 @@ use super::{Defaults, Options, SpecError, Tuning};
 use crate::filter::{Filter, FilterAt};
 use crate::seq::Seq;
 
-/// The workers of a replication.
+/// The allowed number of workers of a replication.
 const WORKERS: RangeInclusive<u32> = 1..=1_000;
-/// The size of a batch of changes.
+/// The allowed number of changes in a batch.
 const BATCH: RangeInclusive<u32> = 1..=100_000;
-/// The connections of a replication to one side.
+/// The allowed number of connections of a replication to one side.
 const CONNECTIONS: RangeInclusive<u32> = 1..=10_000;
-/// How often a request may be retried.
+/// The allowed number of retries of a request.
 const RETRIES: RangeInclusive<u32> = 0..=1_000;
-/// The range of times, in milliseconds: at most 30 days.
+/// The allowed times, in milliseconds: at most 30 days.
 const TIME: RangeInclusive<u32> = 1..=30 * 24 * 3600 * 1000;
 
 /// An option lowered because a server limits the rate of requests.
@@ -36,7 +36,7 @@ pub struct Lowered {
     pub to: u32,
 }
 
-/// The members of a document that define its source, target and selection of documents.
+/// The members of a document that define its replication, except those in [`TUNING`].
 const ASKED: [&str; 16] = [
     "source",
     "target",
@@ -56,7 +56,7 @@ const ASKED: [&str; 16] = [
     "user_ctx",
 ];
 
-/// The members of a document that define how: the fields of [`Tuning`], and keys of the configuration.
+/// The members of a document that tune its replication: the fields of [`Tuning`], whose defaults are configured.
 pub const TUNING: [&str; 9] = [
     "use_checkpoints",
     "use_bulk_get",
@@ -69,14 +69,14 @@ pub const TUNING: [&str; 9] = [
     "feed",
 ];
 
-/// Returns every known member of a document.
+/// Returns the names of all members of a document that define or tune its replication.
 pub fn members() -> impl Iterator<Item = &'static str> {
     ASKED.into_iter().chain(TUNING)
 }
 
 impl Options {
-    /// Returns whether two bodies make the same request. Configured defaults do not count: they may have changed
-    /// between the readings of the bodies.
+    /// Returns whether two bodies request the same options, regardless of the configured defaults, which may have
+    /// changed between parsing the one and the other.
     pub(super) fn same_as(&self, other: &Self) -> bool {
         let tuning = other.tuning.clone();
         let with_its_defaults = Self {
@@ -111,7 +111,7 @@ impl Options {
         let given = body
             .iter()
             .filter(|(name, _)| TUNING.contains(&name.as_str()));
-        // Of several errors in a body the first found is reported, in no particular order.
+        // If a body has several errors, any one of them is reported.
         Ok(Self {
             continuous: boolean(body, "continuous", false)?,
             create_target: boolean(body, "create_target", false)?,
@@ -271,7 +271,7 @@ fn filter_at(body: &Map<String, Value>, filter: &Filter) -> Result<FilterAt, Spe
     }
 }
 
-/// Parses one of a few words.
+/// Parses a member whose value is one of a few words; `words` lists them for the error.
 fn word<T: FromStr>(
     body: &Map<String, Value>,
     name: &str,

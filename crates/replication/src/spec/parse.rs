@@ -1,4 +1,4 @@
-//! From a body to a replication.
+//! Parses the body of a replicator document or of a `_replicate` call.
 //!
 //! SOURCE    couch_replicator_parse.
 
@@ -15,11 +15,11 @@ use crate::id::ReplicationId;
 /// The request in the body of a `_replicate` call.
 #[derive(Clone, Debug)]
 pub enum CallBody {
-    /// Start this.
+    /// Start this replication.
     Start(Box<Replication>),
-    /// End the one with this id.
+    /// End the replication with this id.
     CancelId(ReplicationId),
-    /// End the one that was started with this.
+    /// End the replication that was started with the same body.
     Cancel(Box<Replication>),
 }
 
@@ -97,7 +97,7 @@ impl Replication {
     ) -> Result<Self, SpecError> {
         let members = members(body)?;
         let (source_proxy, target_proxy) = proxies(members)?;
-        // CouchDB checks `cancel` anywhere, although it has a meaning only in calls.
+        // CouchDB checks `cancel` in documents too, although it has a meaning only in calls.
         boolean(members, "cancel", false)?;
         let options = Options::parse(members, defaults)?;
         let side = |name: &'static str, proxy| {

@@ -1,7 +1,8 @@
 //! Compares the attachments of revisions that both sides have: names, lengths and, optionally, bytes.
 //!
 //! PROMISES  The target is queried only for revisions that have attachments at the source. Bytes are compared as they
-//!           arrive, decoded; two pieces of an attachment are in memory, unless no URL can name it.
+//!           arrive, uncompressed; one piece from each side is in memory, or all of it if no URL can name the
+//!           attachment.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +28,7 @@ use crate::worker::missing::{Wanted, revisions};
 struct Compared {
     /// The difference, as text, if there is one.
     how: Option<String>,
-    /// The number of equal bytes.
+    /// The number of bytes before the first difference.
     bytes: u64,
 }
 
@@ -223,14 +224,14 @@ async fn open(database: &Endpoint, leaf: &Leaf, name: &str) -> Result<BodyStream
     }
 }
 
-/// Compares an attachment that no URL can name, in its document's text.
+/// Compares an attachment that no URL can name, by reading it as part of its document's text.
 async fn inline(sides: [&Endpoint; 2], leaf: &Leaf, name: &str) -> Result<Compared, Unread> {
     let [source, target] = [
         data(sides[0], leaf, name).await?,
         data(sides[1], leaf, name).await?,
     ];
     let (Some(source), Some(target)) = (source, target) else {
-        let how = "not compared: no URL can name it, and a side does not send it otherwise";
+        let how = "not compared: no URL can name the attachment, and one side does not send it in its document";
         return Ok(Compared {
             how: Some(how.to_owned()),
             bytes: 0,
@@ -241,7 +242,7 @@ async fn inline(sides: [&Endpoint; 2], leaf: &Leaf, name: &str) -> Result<Compar
     Ok(Compared::new(source != target, same as u64))
 }
 
-/// Reads an attachment in its document's text; `None` if it is missing.
+/// Reads an attachment from its document's text; `None` if it is missing.
 async fn data(database: &Endpoint, leaf: &Leaf, name: &str) -> Result<Option<Vec<u8>>, Unread> {
     #[derive(Deserialize)]
     struct Inline {

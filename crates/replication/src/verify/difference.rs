@@ -1,4 +1,4 @@
-//! Differences of a target, for reports.
+//! Differences between target and source, as reported by a verification.
 
 use std::fmt;
 
@@ -17,7 +17,7 @@ pub enum Difference {
         #[serde(flatten)]
         leaf: Leaf,
     },
-    /// The target lacks the document because it refused it, or because no database can have it.
+    /// The target lacks the document because it refused it, or because the document's id is too long or invalid.
     Refused(RefusedDoc),
     /// The target knows the revision but does not send it.
     Unreadable {

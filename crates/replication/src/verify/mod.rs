@@ -5,8 +5,8 @@
 //!           again at the end ([`again`]) before they are reported.
 //! PROMISES  Writes nothing. Memory is bounded by [`BATCHES`] batches and [`SUSPECTS_MAX`] revisions, whatever the
 //!           size of the databases. Reports are not retracted.
-//! LIMITS    Additional data at the target is no difference. Equal revisions count as equal documents: bodies are not
-//!           compared.
+//! LIMITS    Additional data at the target is not a difference. Equal revisions count as equal documents: bodies are
+//!           not compared.
 
 mod again;
 mod attachments;
@@ -38,10 +38,10 @@ use crate::worker::missing::{Wanted, by_document, revisions, revs_diff};
 pub use difference::Difference;
 use reading::{Reader, chunks};
 
-/// Batches of the feed compared concurrently.
+/// Number of batches of the feed that are compared concurrently.
 const BATCHES: usize = 4;
 
-/// Maximum missing revisions kept for a later check; beyond it they are checked at once.
+/// Number of missing revisions kept for a later check at which all of them are checked at once.
 const SUSPECTS_MAX: usize = 10_000;
 
 /// A leaf revision of a document.
@@ -54,7 +54,7 @@ pub struct Leaf {
 pub struct Verifier {
     pub source: Endpoint,
     pub target: Endpoint,
-    /// The replication's options: which documents, and how to send requests.
+    /// The replication's options, which select documents and tune requests.
     pub options: Options,
     /// The filter, if the source does not run it.
     pub filter: Option<FilterHere>,
@@ -99,7 +99,7 @@ impl std::ops::AddAssign for Counts {
 /// The result of one step.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Step {
-    /// Everything up to here was compared; `None` after rechecking all suspects so far.
+    /// The sequence up to which everything was compared; `None` if this step rechecked the suspects so far.
     pub through: Option<Seq>,
     pub counts: Counts,
     pub differences: Vec<Difference>,
@@ -118,7 +118,7 @@ struct Comparison {
 }
 
 impl Verifier {
-    /// Compares everything. `tell` gets each step, in the order of the source's feed, and may end the run.
+    /// Compares everything. `tell` is called with each step, in the order of the source's feed, and may end the run.
     ///
     /// # Errors
     /// A database does not answer, or answers wrongly; earlier reports remain valid.
@@ -252,7 +252,7 @@ impl Comparison {
     }
 }
 
-/// Waits for a whole batch of rows; shorter at the end, then empty.
+/// Waits for a whole batch of rows. The last batch may be shorter; after it, batches are empty.
 async fn next_batch(changes: &Consumer<Change>, size: usize) -> Vec<Row> {
     let mut rows = Vec::new();
     while rows.len() < size {

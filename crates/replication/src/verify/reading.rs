@@ -1,6 +1,6 @@
 //! Reads revisions of one database: the lengths of their attachments and, on request, their bodies.
 //!
-//! SUMMARY   [`Reader::read`] uses `_bulk_get`, and reads one by one the documents that it does not deliver, or all
+//! SUMMARY   [`Reader::read`] uses `_bulk_get`. It reads documents that the answer omits one by one, and all documents
 //!           if the database has no `_bulk_get`. Attachments are stubs.
 
 use std::cell::Cell;
@@ -20,10 +20,10 @@ use crate::worker::document::{DOCUMENT_MAX, DocMeta, attachments};
 use crate::worker::inline::has_path;
 use crate::worker::missing::{Wanted, revisions};
 
-/// Revisions in one request.
+/// Maximum number of revisions in one request.
 const REVISIONS_MAX: usize = 200;
 
-/// Revisions in the URL of one request.
+/// Maximum number of revisions in the URL of one request.
 const LINE_REVISIONS_MAX: usize = 80;
 
 /// A revision as sent by a database.
@@ -37,7 +37,7 @@ pub(super) struct Seen {
     pub(super) text: String,
 }
 
-/// One database. Revisions that it lacks are missing from the result.
+/// Reads revisions of one database. Results omit revisions that the database lacks.
 pub(super) struct Reader {
     pub(super) database: Endpoint,
     has_bulk_get: Cell<bool>,
@@ -51,7 +51,7 @@ impl Reader {
         }
     }
 
-    /// Reads revisions, one of the [`chunks`]; with their bodies if `texts` is set.
+    /// Reads the revisions of one of the [`chunks`], with their bodies if `texts` is set.
     ///
     /// # Errors
     /// The database does not answer or refuses, or its answer is invalid.
@@ -156,7 +156,7 @@ impl Reader {
             revs: revs.to_vec(),
             ancestors: Vec::new(),
         }];
-        // The entries are those of an answer to `_bulk_get`.
+        // The entries have the form of those in an answer to `_bulk_get`.
         let answer = [br#"{"results":[{"docs":"#, &*reply.body, b"}]}"].concat();
         found(&wanted, answer.into(), texts)
             .await

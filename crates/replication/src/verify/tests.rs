@@ -1,4 +1,4 @@
-//! The comparison's own parts; whole comparisons are in tests/replication.
+//! Tests of parts of the comparison; tests/replication tests whole comparisons.
 
 use super::*;
 

@@ -17,7 +17,7 @@ pub(super) enum DocFailed {
     /// Worth a retry; if it persists, it ends the job.
     #[error("{0}")]
     RetryThen(Box<Crash>),
-    /// The target no longer admits this user; a new session may help. Otherwise it ends the job.
+    /// The target no longer admits this user. A new session may help; if it does not, the job ends.
     #[error("{0}")]
     LockedOut(Box<Crash>),
     /// One of the requested revisions is too long to read, but it is unknown which.
@@ -27,7 +27,7 @@ pub(super) enum DocFailed {
     #[error("no URL can name an attachment")]
     Unnameable,
     /// The request line is too long for the source.
-    #[error("the source takes no request of this length")]
+    #[error("the source refuses a request line of this length")]
     UriTooLong,
     /// The target lacks an attachment that it is supposed to have.
     #[error("the target lacks an attachment")]

@@ -1,4 +1,4 @@
-//! Which revisions the target lacks.
+//! Finds the revisions that the target lacks.
 //!
 //! SOURCE    `couch_replicator_worker:find_missing`; `POST _revs_diff`.
 //! DIFFERS   Ignores anything in the answer that was not requested.
@@ -37,7 +37,7 @@ struct Diff<'a> {
 }
 
 impl Worker {
-    /// Queries the target, unless that has proved useless.
+    /// Returns the revisions that the target lacks, or all if querying the target has proved useless.
     pub(super) async fn missing(&self, rows: Vec<Row>) -> Result<Vec<Wanted>, Crash> {
         let asked = by_document(rows);
         // With very many leaves, each step takes long.
@@ -69,7 +69,7 @@ impl Worker {
     }
 }
 
-/// Queries a target for missing revisions. Also returns how many of these have no ancestor there.
+/// Queries a target for missing revisions. Also returns the number of those without an ancestor at the target.
 pub(crate) async fn revs_diff(
     target: &Endpoint,
     asked: Vec<Wanted>,
@@ -115,7 +115,7 @@ pub(crate) fn revisions(wanted: &[Wanted]) -> usize {
     wanted.iter().map(|wanted| wanted.revs.len()).sum()
 }
 
-/// `{"id":["rev",..],..}`
+/// Returns the body of the query: `{"id":["rev",..],..}`
 fn question(asked: &[Wanted]) -> Vec<u8> {
     let mut question = RawObject::default();
     for wanted in asked {
@@ -124,7 +124,7 @@ fn question(asked: &[Wanted]) -> Vec<u8> {
     serde_json::to_vec(&question).expect("RP-2: strings can be written as JSON")
 }
 
-/// Keeps missing revisions. Also returns how many of these have no listed ancestor; `None` if the answer is
+/// Returns the missing revisions, and the number of those without a listed ancestor; `None` if the answer is
 /// malformed.
 fn pick(mut asked: Vec<Wanted>, answer: &[u8]) -> Option<(Vec<Wanted>, usize)> {
     let answer: RawObject<'_> = serde_json::from_slice(answer).ok()?;

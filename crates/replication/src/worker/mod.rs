@@ -3,14 +3,14 @@
 //! SUMMARY   [`Worker::process`] queries the target for missing revisions ([`missing`]), reads them from the source -
 //!           many at a time ([`bulk_get`]), the rest individually ([`single`]) - and writes them: many at a time
 //!           ([`bulk_docs`]), design documents and documents with attachments individually ([`put`]). Documents that
-//!           no URL can name are only in bodies ([`inline`]). A filter that the source does not run is applied in
+//!           no URL can name are sent only in bodies ([`inline`]). A filter that the source does not run is applied in
 //!           between.
 //! PROMISES  After a success the target has every document of the batch or has refused it, and each refusal is
 //!           reported. Documents that the target may refuse are written last. Memory holds at most one answer to
 //!           `_bulk_get`, one batch to be written, and pieces of `http_connections` single documents; never a whole
 //!           attachment.
 //! SOURCE    `couch_replicator_worker`.
-//! DIFFERS   The reference sends an empty `_bulk_get` for a batch of design documents. Sources that answer single reads
+//! DIFFERS   CouchDB sends an empty `_bulk_get` for a batch of design documents. Sources that answer single reads
 //!           with a JSON array (PouchDB's server) are supported, with their attachments read individually.
 
 mod attached;
@@ -90,7 +90,7 @@ impl Worker {
     /// Replicates the documents of some changes.
     ///
     /// # Errors
-    /// The job's end; a later run completes the batch.
+    /// A crash, which ends the job; a later run completes the batch.
     pub async fn process(&self, rows: Vec<Row>) -> Result<(), Crash> {
         let wanted = self.missing(rows).await?;
         let (wanted, unnameable): (Vec<Wanted>, Vec<Wanted>) = wanted
@@ -142,7 +142,7 @@ impl Worker {
     }
 
     /// Reads documents individually, some concurrently. Documents not written immediately are put in the batch.
-    /// Returns those to reread after others were written.
+    /// Returns the documents to reread after others were written.
     async fn read_single<'a>(
         &self,
         singles: Vec<Box<Single<'a>>>,

@@ -30,7 +30,7 @@ const PIECES_MAX: usize = 4;
 
 /// Reads attachments, one after the other.
 pub(super) trait Attachments {
-    /// Advances to the next attachment, which must be this one, and returns its bytes.
+    /// Advances to the next attachment, which must be `attachment`, and returns its bytes.
     async fn next(&mut self, attachment: &Following) -> Result<impl Chunks, DocFailed>;
 }
 
@@ -39,7 +39,7 @@ impl Worker {
     pub(super) async fn put(&self, document: &str, meta: &DocMeta<'_>) -> Result<(), DocFailed> {
         let body = Bytes::copy_from_slice(document.as_bytes());
         self.run_counters.count_bytes(body.len());
-        // The read is repeated together with the write, so the write alone is not.
+        // A retry repeats the read as well, so the write is not retried on its own.
         let request = put_request(meta).retries(0).json(body);
         let reply = self.target.request(request).await?;
         self.judge(&reply, meta).await
@@ -80,7 +80,7 @@ impl Worker {
         self.judge(&reply?, meta).await
     }
 
-    /// Passes the attachments on.
+    /// Sends the attachments of `source` to the body of the request.
     async fn pass_on(
         &self,
         layout: &Layout,
@@ -113,7 +113,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Interprets the answer.
+    /// Interprets the answer to a write: counts the document as written or refused, or returns why it is neither.
     async fn judge(&self, reply: &Reply, meta: &DocMeta<'_>) -> Result<(), DocFailed> {
         let verdict = verdict::of_put(reply);
         if verdict == Verdict::Written {
@@ -164,7 +164,7 @@ fn put_request(meta: &DocMeta<'_>) -> Request {
         .no_full_commit()
 }
 
-/// Random digits, which do not occur in documents.
+/// Returns a boundary of random digits, which occurs in no document.
 fn boundary() -> Result<String, DocFailed> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes).map_err(|error| DocFailed::Retry(error.to_string()))?;

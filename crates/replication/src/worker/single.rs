@@ -1,4 +1,4 @@
-//! Reads the wanted revisions of one document, as one stream.
+//! Reads the wanted revisions of one document.
 //!
 //! SUMMARY   [`Worker::single`] sends requests until everything wanted has arrived; [`super::single_answer`] parses
 //!           the answers.
@@ -34,6 +34,7 @@ const LINE_MIN: usize = 200;
 const BACKOFF: Backoff = Backoff::new(Duration::from_secs(1), 4, Duration::from_secs(600));
 /// Maximum immediate retries of a document because the session at the target has expired.
 const RENEWALS_MAX: u32 = 3;
+
 /// The result of reading a document.
 pub(super) struct Read<'a> {
     /// Texts still to be written.
@@ -94,7 +95,7 @@ pub(super) struct Single<'a> {
 }
 
 impl<'a> Single<'a> {
-    /// Reads until everything has arrived, or one document must be put off.
+    /// Reads until everything has arrived, or a document must be deferred.
     pub(super) async fn run(mut self: Box<Self>) -> Result<Read<'a>, Crash> {
         let inline = self.read_all().await?;
         let texts = std::mem::take(&mut self.texts);
@@ -190,7 +191,7 @@ impl Single<'_> {
         }
     }
 
-    /// At most ten of the missing revisions: there may be thousands.
+    /// Lists at most ten of the missing revisions: there may be thousands.
     fn missing_revs(&self) -> String {
         let revs: Vec<&str> = self.missing.iter().take(10).map(String::as_str).collect();
         match self.missing.len() - revs.len() {
@@ -221,7 +222,7 @@ impl Single<'_> {
         }
     }
 
-    /// Takes as many open revisions as fit a request's line.
+    /// Removes open revisions from the queue and returns them: as many as fit a request's line, at least one if any.
     fn next_revs(&mut self) -> Vec<String> {
         let mut length = self.line_length(&[]);
         let mut revs = Vec::new();

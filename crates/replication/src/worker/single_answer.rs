@@ -2,7 +2,8 @@
 //!
 //! SUMMARY   An answer is multipart or a JSON array. Design documents and documents with attachments are written
 //!           while it arrives; the texts of others are collected.
-//! PROMISES  Attachments are streamed, never held whole. Unreadable documents are requested again, or refused by name.
+//! PROMISES  Attachments are streamed, never held whole. Unreadable documents are requested again or reported
+//!           as refused.
 
 use std::borrow::Cow;
 
@@ -51,7 +52,7 @@ impl Single<'_> {
         }
     }
 
-    /// A multipart answer: documents, documents with attachments, missing revisions.
+    /// Reads a multipart answer: documents, documents with attachments, missing revisions.
     async fn read_parts(
         &mut self,
         mut body: Multipart<BodyStream>,
@@ -91,7 +92,7 @@ impl Single<'_> {
         Ok(body.finish().await?)
     }
 
-    /// A document and its attachments.
+    /// Reads a document and its attachments.
     async fn read_related(
         &mut self,
         mut parts: Multipart<&mut Multipart<BodyStream>>,
@@ -118,7 +119,7 @@ impl Single<'_> {
         Ok(())
     }
 
-    /// A plain JSON answer, with attachments as stubs.
+    /// Reads a plain JSON answer, with attachments as stubs.
     async fn read_array(&mut self, body: BodyStream) -> Result<(), DocFailed> {
         let body = body.read_whole(0, DOCUMENT_MAX).await?;
         let Ok(entries) = serde_json::from_slice::<Vec<OpenRevsEntry<'_>>>(&body) else {
@@ -140,7 +141,7 @@ impl Single<'_> {
         Ok(())
     }
 
-    /// A document with attachments to read individually.
+    /// Handles a document whose attachments have to be read individually.
     async fn stubbed(&mut self, text: &str) -> Result<(), DocFailed> {
         let meta = self.meta(text)?;
         let following = following(&meta, |attachment| attachment.stub)?;
@@ -165,7 +166,7 @@ impl Single<'_> {
         Ok(())
     }
 
-    /// A document without attachments to read separately.
+    /// Handles a document without attachments that have to be read separately.
     async fn document(&mut self, text: &str) -> Result<(), DocFailed> {
         let meta = self.meta(text)?;
         if !self.accept(&meta, text).await? {
@@ -210,7 +211,8 @@ impl Single<'_> {
         }
     }
 
-    /// Refuses a document that is known only by its request.
+    /// Refuses a requested revision whose text is too long to read. Fails if several were requested, since it may be
+    /// any of them.
     fn too_large(&mut self, asked: &[String]) -> Result<(), DocFailed> {
         let [rev] = asked else {
             return Err(DocFailed::AskSingly);
@@ -220,7 +222,9 @@ impl Single<'_> {
                 id: self.id.clone(),
                 rev: Some(rev.clone()),
                 error: "too_large".to_owned(),
-                reason: format!("it has more than {DOCUMENT_MAX} bytes without its attachments"),
+                reason: format!(
+                    "the document has more than {DOCUMENT_MAX} bytes without its attachments"
+                ),
             });
         }
         Ok(())

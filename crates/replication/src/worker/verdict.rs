@@ -1,4 +1,4 @@
-//! Interprets answers to writes for a document.
+//! Decides what an answer to a write means for a document.
 //!
 //! SUMMARY   [`of_put`] interprets the answer to a document written individually, [`of_entry`] an entry of
 //!           `_bulk_docs`, [`of_batch`] its whole answer.
@@ -30,7 +30,7 @@ const OF_DOCUMENT: [&str; 10] = [
     "attachment_too_large",
     "unsupported_media_type",
 ];
-/// Those for which `_bulk_docs` rejects the whole batch.
+/// Errors of one document for which `_bulk_docs` rejects the whole batch.
 const OF_BATCH: [&str; 2] = ["doc_validation", "illegal_docid"];
 /// Errors of an entry that concern the server or are temporary: they refuse no document, however often they occur.
 const OF_SERVER: [&str; 7] = [
@@ -88,12 +88,12 @@ impl Outcome {
     }
 }
 
-/// Reads the answer to a PUT.
+/// Returns what the answer to a PUT means for the document.
 pub(super) fn of_put(reply: &Reply) -> Verdict {
     let ErrorBody { error, reason } = reply.error();
     match (reply.status.as_u16(), &*error) {
         (200..=202, _) if says_written(&reply.body) => Verdict::Written,
-        // A proxy's 413 is about the size of this body, too.
+        // A 413 is about the size of this body, even if a proxy sent it.
         (413, _) => Verdict::Refused,
         (401, "unauthorized") | (403, "forbidden") => Verdict::RefusedIfLetIn,
         (412, "missing_stub") => Verdict::MissingStub,
@@ -108,8 +108,8 @@ pub(super) fn of_put(reply: &Reply) -> Verdict {
     }
 }
 
-/// Returns the error's name and reason for display; without these the status, or `invalid_json`, and the beginning of
-/// the body.
+/// Returns the error's name and reason for display. If the body does not name an error: the status, or `invalid_json`
+/// if the body is not JSON, and the beginning of the body.
 pub(super) fn error_and_reason(reply: &Reply) -> (String, String) {
     let is_json = serde_json::from_slice::<IgnoredAny>(&reply.body).is_ok();
     if reply.error().error.is_empty() && !is_json && !reply.status.is_success() {
@@ -119,8 +119,8 @@ pub(super) fn error_and_reason(reply: &Reply) -> (String, String) {
     }
 }
 
-/// Whether a target confirms that it has the document: `{"ok":true, ..}`, or `[]`, which some servers answer to
-/// replicated revisions.
+/// Whether a target confirms that it has the document: `{"ok":true, ..}`, or `[]`, with which some servers answer
+/// writes of replicated revisions.
 fn says_written(body: &[u8]) -> bool {
     #[derive(Deserialize)]
     struct Written {
@@ -146,7 +146,7 @@ pub(super) struct WriteEntry<'a> {
     pub(super) rev: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
     ok: Option<&'a RawValue>,
-    /// Its name, or `true` if the name is in `name`.
+    /// The error's name, or `true` if the name is in `name`.
     #[serde(borrow, default)]
     error: Option<&'a RawValue>,
     #[serde(borrow, default)]
@@ -159,7 +159,7 @@ pub(super) struct WriteEntry<'a> {
     status: Option<u16>,
 }
 
-/// Reads an entry.
+/// Returns what an entry means for its document.
 pub(super) fn of_entry(entry: &WriteEntry<'_>) -> Outcome {
     let text = |raw: Option<&RawValue>| raw.map(text_of).unwrap_or_default();
     let is = |raw: Option<&RawValue>, text| raw.is_some_and(|raw| raw.get() == text);

@@ -38,7 +38,7 @@ pub(crate) struct Connector {
     observer: Arc<dyn StoreObserver>,
 }
 
-/// A connection that is up.
+/// Reports a connection to the observer: as made when created, as lost when dropped.
 struct Up(Arc<dyn StoreObserver>);
 
 impl Up {
@@ -109,8 +109,8 @@ impl Connector {
     }
 }
 
-/// Sets the timeouts of a connection, and checks the server. Turns off JIT compilation, which would take longer than
-/// the lease statements, which scan all jobs.
+/// Sets the timeouts of a connection, and checks the server. Turns off JIT compilation: for the lease statements,
+/// which scan all jobs, it would take longer than their execution.
 async fn prepare(client: &Client) -> Result<(), OpenProblem> {
     let bound = REQUEST_MAX.as_millis();
     let set = format!(
@@ -160,7 +160,7 @@ pub(crate) fn problem(error: &tokio_postgres::Error) -> OpenProblem {
     }
 }
 
-/// The error of a request that timed out.
+/// Returns the error of a request that timed out.
 pub(crate) fn no_answer(within: Duration) -> OpenProblem {
     OpenProblem::Database(format!("nothing came back within {} s", within.as_secs()))
 }
@@ -175,7 +175,7 @@ pub(super) fn is_lost(client: &Client, error: &tokio_postgres::Error) -> bool {
     client.is_closed() || error.is_closed() || error.code().is_some_and(|c| ended.contains(c))
 }
 
-/// An error and its causes.
+/// Iterates over an error and its causes.
 fn causes(error: &tokio_postgres::Error) -> impl Iterator<Item = &(dyn Error + 'static)> {
     successors(Some(error as &(dyn Error + 'static)), |error| {
         (*error).source()

@@ -23,14 +23,14 @@ use policy::counted::Class;
 /// Poll interval without notifications.
 const POLL: Duration = Duration::from_secs(10);
 
-/// Maximum documents read at a time.
+/// Maximum number of documents read at a time.
 const DOCUMENTS_MAX: u64 = 1000;
 
 /// The server's id and the timeline of its log: a promoted standby starts a new one, and may lack the last updates.
 pub(super) const MARK: &str =
     "m.server_uuid || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)";
 
-/// Digits of a timeline, hexadecimal.
+/// Number of hexadecimal digits of a timeline.
 const TIMELINE_DIGITS: usize = 8;
 
 /// Returns the mark of sequence numbers from [`MARK`]'s answer.
@@ -43,7 +43,7 @@ pub(super) fn mark_of(answer: &str) -> String {
 }
 const LISTEN: &str = "LISTEN settee_docs; LISTEN settee_fleet";
 
-/// The next documents after an id.
+/// Selects the next documents after an id.
 const DOCUMENTS: &str = "SELECT id, body FROM settee.docs WHERE NOT deleted AND id > $1 \
      ORDER BY id LIMIT $2";
 

@@ -130,12 +130,12 @@ impl PostgresStore {
 /// Refuses an id that the database would reject, which would fail other writes of the batch.
 fn storable(id: &str) -> Result<(), StoreError> {
     if id.contains('\0') {
-        let what = "The store in PostgreSQL takes no document id with a NUL character.";
+        let what = "A store in PostgreSQL accepts no document id with a NUL character.";
         return Err(StoreError::Unstorable(what.to_owned()));
     }
     if id.len() > ID_BYTES_MAX {
         return Err(StoreError::Unstorable(format!(
-            "The store in PostgreSQL takes document ids of at most {ID_BYTES_MAX} bytes."
+            "A store in PostgreSQL accepts document ids of at most {ID_BYTES_MAX} bytes."
         )));
     }
     Ok(())
@@ -347,7 +347,7 @@ impl DocumentStore for PostgresStore {
         }))
     }
 
-    /// PostgreSQL does this itself.
+    /// Does nothing: PostgreSQL reclaims space itself.
     fn compact(&self) -> Answer<'_, u64> {
         Box::pin(async { Ok(0) })
     }

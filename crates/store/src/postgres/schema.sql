@@ -1,7 +1,7 @@
 -- Documents, local documents, jobs, and what the daemons of a fleet share.
 CREATE SCHEMA IF NOT EXISTS settee;
 
--- One row. Every writer of documents locks it: so sequence numbers become visible in their order.
+-- One row. Every writer of documents locks it, so sequence numbers become visible in order.
 CREATE TABLE settee.meta (
     is_only boolean PRIMARY KEY DEFAULT true CHECK (is_only),
     server_uuid text NOT NULL,
@@ -9,12 +9,12 @@ CREATE TABLE settee.meta (
     format integer NOT NULL,
     -- The number of the last update.
     seq bigint NOT NULL DEFAULT 0,
-    -- The greatest number of a deleted document that was removed for good.
+    -- The greatest sequence number of a deleted document that was purged.
     purged_seq bigint NOT NULL DEFAULT 0
 );
 
--- Ids are in the order of their bytes. A body is text, so that the order of members and the digits of
--- numbers stay.
+-- Ids are ordered by their bytes. A body is text, which keeps the order of members and the digits of
+-- numbers.
 CREATE TABLE settee.docs (
     id text COLLATE "C" PRIMARY KEY,
     rev_number bigint NOT NULL,
@@ -36,16 +36,16 @@ CREATE TABLE settee.locals (
 
 CREATE TABLE settee.jobs (
     doc_id text COLLATE "C" PRIMARY KEY,
-    -- What was set by hand, as JSON text.
+    -- Values set by users, as JSON text.
     kept text,
-    -- Whether the document asks for a replication. Kept by every write of documents.
+    -- Whether the document requests a replication. Updated by every write of the document.
     wanted boolean NOT NULL DEFAULT false,
     -- The epoch that has claimed the document, and the number of its claim.
     owner bigint,
     claim bigint,
-    -- Which replication it is: of two documents one has it.
+    -- The replication id: at most one document has it.
     rep_id text COLLATE "C" UNIQUE,
-    -- What the next owner has to know, as JSON text.
+    -- The job's past, saved for its next owner, as JSON text.
     past text,
     CHECK ((owner IS NULL) = (claim IS NULL))
 );
@@ -63,21 +63,21 @@ CREATE TABLE settee.instances (
     has_claimed boolean NOT NULL DEFAULT false
 );
 
--- The number of the last status of each epoch: beside `instances`, so that no renewal waits for a status.
+-- The number of the last status of each epoch: not in `instances`, so that no renewal waits for a status.
 CREATE TABLE settee.status_numbers (
     epoch bigint PRIMARY KEY,
     number bigint NOT NULL DEFAULT 0
 );
 
--- How jobs stand, as JSON text.
+-- The statuses of jobs, as JSON text.
 CREATE TABLE settee.job_status (
     -- The id of the document, or of the replication of a transient job.
     key text COLLATE "C" NOT NULL,
-    -- The epoch that was asked for a transient job; 0 of a document's job.
+    -- The epoch of the daemon that has a transient job; 0 for a document's job.
     transient bigint NOT NULL,
     epoch bigint NOT NULL,
     number bigint NOT NULL,
-    -- None of a transient job that is gone.
+    -- NULL once a transient job has ended.
     body text,
     at timestamptz NOT NULL,
     PRIMARY KEY (key, transient)
@@ -97,11 +97,11 @@ CREATE TABLE settee.orders (
 
 CREATE INDEX orders_epoch ON settee.orders (epoch);
 
--- Settings that were made while daemons ran.
+-- Settings made at run time.
 CREATE TABLE settee.overrides (
     section text COLLATE "C",
     key text COLLATE "C",
-    -- None where the setting was taken back.
+    -- NULL if the setting was deleted.
     value text,
     PRIMARY KEY (section, key)
 );
@@ -111,7 +111,7 @@ CREATE TABLE settee.secrets (
     value text NOT NULL
 );
 
--- Whether a lease is not over at this moment, and not when the statement began. A renewal under way is waited for, and
--- one that comes later waits for this statement.
+-- Returns whether a lease is valid now, as opposed to when the statement began. Waits for a renewal in progress; a
+-- later one waits for this statement.
 CREATE FUNCTION settee.has_lease(asked bigint) RETURNS boolean LANGUAGE sql VOLATILE AS
     'SELECT lease_until > clock_timestamp() FROM (SELECT lease_until FROM settee.instances WHERE epoch = asked FOR SHARE) l';

@@ -21,7 +21,7 @@ use crate::error::StoreError;
 use crate::observer::{DatabaseRequest, Refusals};
 use policy::counted::Class;
 
-/// Maximum writes of one transaction.
+/// Maximum number of writes in one transaction.
 const BATCH_MAX: usize = 256;
 
 const LOCK: &str = "SELECT seq FROM settee.meta FOR UPDATE";
@@ -162,7 +162,7 @@ impl Writer {
         }
     }
 
-    /// Notifies the watcher of a batch; if other services wrote before, the follower does, in order.
+    /// Notifies the watcher of a batch; if other services wrote before it, the follower does so, in order.
     async fn tell(
         &self,
         Written {
@@ -212,7 +212,7 @@ impl Writer {
         .await
     }
 
-    /// Runs a transaction within its time. After an error its connection is closed, which undoes it.
+    /// Runs a transaction with a timeout. An error closes its connection, which rolls the transaction back.
     async fn transaction<T>(
         &mut self,
         work: impl AsyncFnOnce(&Client) -> Result<T, tokio_postgres::Error>,
@@ -229,7 +229,7 @@ impl Writer {
     /// Returns the connection, reopened if it was lost.
     async fn client(&mut self) -> Result<Client, StoreError> {
         if let Some(client) = self.client.take() {
-            // A connection lost while idle is no error for the next writer.
+            // A connection lost while idle is not an error for the next writer.
             match timeout(REQUEST_MAX, client.batch_execute("")).await {
                 Ok(Ok(())) => return Ok(client),
                 Ok(Err(error)) if is_lost(&client, &error) => {}
@@ -248,7 +248,7 @@ async fn begin(
     (documents, locals): &(Param, Param),
 ) -> Result<Before, tokio_postgres::Error> {
     let sql_documents = format!("SELECT {COLUMNS} FROM settee.docs WHERE id = ANY($1)");
-    // In the common order of locks.
+    // Locks the rows in the order that all transactions use.
     let sql_jobs = "SELECT doc_id, wanted, owner FROM settee.jobs WHERE doc_id = ANY($1) \
                     ORDER BY doc_id FOR UPDATE";
     let sql_locals = "SELECT id, number, body FROM settee.locals WHERE id = ANY($1)";

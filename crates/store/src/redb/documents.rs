@@ -57,7 +57,7 @@ impl Snapshot {
         Ok(documents)
     }
 
-    /// Counts the documents updated after `since`, by a walk over them.
+    /// Counts the documents updated after `since`, by walking over them.
     pub(super) fn pending(&self, since: u64) -> Result<u64, redb::Error> {
         let updates = self
             .updates

@@ -87,7 +87,7 @@ async fn an_explicit_secret_that_differs_from_that_of_a_running_daemon_is_refuse
             "{error}"
         );
     }
-    // One more admin makes no difference.
+    // An additional admin is not a conflict.
     let more = ANN.replace("[chttpd", "bob = \"fine\"\n[chttpd");
     join(&fleet, &config(folder.path(), &more)).await.unwrap();
     let other = more.replace("fine", "three");

@@ -15,7 +15,7 @@ use crate::fleet::{
 };
 use policy::ownership::{Claim, Claimed, Counts, DocId, Epoch, ListedDoc, Reach};
 
-/// The number of daemons, and shared settings and secrets.
+/// Holds the number of daemons, and shared settings and secrets.
 #[derive(Debug, Default)]
 pub struct FakeFleet {
     overrides: Mutex<BTreeMap<(String, String), String>>,
@@ -26,7 +26,7 @@ pub struct FakeFleet {
 }
 
 impl FakeFleet {
-    /// Sets how many daemons have a lease.
+    /// Sets the number of daemons with a lease.
     pub fn set_running(&self, running: u64) {
         *self.running.lock().unwrap() = running;
     }

@@ -7,9 +7,9 @@ use super::shared::Noted;
 use super::*;
 use crate::error::{OpenError, OpenProblem};
 
-/// Writers whose connections are cut.
+/// Number of writers whose connections are cut.
 const WRITERS: usize = 10;
-/// Attempted writes of each.
+/// Number of writes that each writer attempts.
 const WRITES: u64 = 20;
 
 /// Retries until it succeeds; every error must be a temporary one.
@@ -28,7 +28,7 @@ async fn until_it_works<T, F: Future<Output = Result<T, StoreError>>>(
     }
 }
 
-/// Acknowledged writes survive lost connections. `cut` cuts all connections; returns how many.
+/// Acknowledged writes survive lost connections. `cut` cuts all connections, and returns their number.
 pub async fn acknowledged_writes_survive_lost_connections(
     place: &TestPlace,
     cut: impl Fn() -> usize,
@@ -48,7 +48,7 @@ pub async fn acknowledged_writes_survive_lost_connections(
                 let wish = || edit(&id, known.clone(), "1");
                 known = match try_one(store, wish()).await {
                     Ok(written) => Some(written.expect("no other writer")),
-                    // This write may have been made or not, and no other.
+                    // This write, and no other, may have been made.
                     Err(_) => {
                         let found = until_it_works(|| store.document(&id)).await;
                         let (number, before) = (

@@ -6,9 +6,9 @@ use super::*;
 use crate::documents::Document;
 use policy::counted::Class;
 
-/// Concurrent writers, each of one document.
+/// Number of concurrent writers, each of one document.
 const WRITERS: usize = 20;
-/// Updates of each writer.
+/// Number of updates by each writer.
 const UPDATES: u64 = 10;
 
 /// A write is visible to every handle.
@@ -142,7 +142,7 @@ impl Noted {
     }
 }
 
-/// Watchers see the writes of other handles in order, and those of their own before these are answered.
+/// Watchers see the writes of other handles in order, and those of their own handle before they are answered.
 pub async fn watchers_see_the_writes_of_other_handles_in_order(place: &TestPlace) {
     let noted = Arc::new(Noted::default());
     let watched = place.watched(Arc::clone(&noted) as Arc<dyn Watcher>);

@@ -34,7 +34,7 @@ pub(crate) async fn purge_all(store: &Store) -> usize {
     }
 }
 
-/// Deleted documents are purged after their time, live ones never.
+/// Deleted documents are purged once they are due, live ones never.
 pub async fn only_deleted_documents_are_purged_after_their_time(place: &TestPlace) {
     let store = place.handle();
     let live = one(&store, edit("live", None, "{}")).await.unwrap();

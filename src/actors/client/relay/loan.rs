@@ -35,7 +35,7 @@ impl WatchedPool {
         waits(&self.state.borrow())
     }
 
-    /// Returns the limit of its processes.
+    /// Returns the maximum number of its processes, if there is one.
     pub(super) fn limit(&self) -> Option<u32> {
         self.state.borrow().pool.max
     }
@@ -100,7 +100,7 @@ async fn teach(lease: &Lease, taught: &Taught) -> Result<(), PromptError> {
         let gone = || Err(lease.process.shared.gone());
         let answer = answers.recv().await.unwrap_or_else(gone)?;
         if answer.trim_ascii() != b"true" {
-            let what = "an answer other than true to what it was taught";
+            let what = "an answer other than true to a lesson";
             return Err(PromptError::protocol(what, &answer));
         }
     }

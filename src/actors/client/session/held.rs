@@ -25,7 +25,7 @@ impl Session {
         }
     }
 
-    /// Subscribes `down` to revocations. Repeated with each request, since a restarted manager would not know.
+    /// Subscribes `down` to revocations. Repeated with each request, since a restarted manager has no subscriptions.
     pub(in crate::actors::client) fn subscribe_revocation(&self, down: Recipient<ProcRevoked>) {
         let client = self.query_servers.caller().client().clone();
         let manager = self.services.manager.address();

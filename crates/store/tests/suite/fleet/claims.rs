@@ -152,7 +152,7 @@ pub async fn a_release_ends_the_claim_that_it_names_and_no_later_one(place: &Tes
     assert_eq!(docs.len(), 2, "both are under a later claim");
 }
 
-/// Daemons that claim at the same time never get the same document. Those that they skip can be claimed later.
+/// Daemons that claim at the same time never get the same document. Documents that they skip can be claimed later.
 pub async fn daemons_that_claim_at_the_same_time_never_get_the_same_document(place: &TestPlace) {
     const DOCUMENTS: usize = 400;
     const DAEMONS: u64 = 4;
@@ -190,7 +190,7 @@ pub async fn daemons_that_claim_at_the_same_time_never_get_the_same_document(pla
     assert_eq!(all.len(), DOCUMENTS);
 }
 
-/// A claim reads only the free documents that it claims. `read` counts entries read from their index, with a delay.
+/// A claim reads only the free documents that it claims. `read` returns the number of index entries read, with a delay.
 pub async fn a_claim_reads_only_the_free_documents_that_it_claims(
     place: &TestPlace,
     read: impl Fn() -> usize,

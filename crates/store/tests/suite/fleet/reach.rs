@@ -7,7 +7,7 @@ use std::time::Duration;
 
 const SERVER: &str = "http://far:5984";
 
-/// Four documents with one server as target and two with another, claimed and noted by a daemon.
+/// Creates six documents that `by` claims and records: four with the target [`SERVER`], two with another one.
 async fn documents(store: &Store, fleet: &dyn FleetStore, by: Epoch) {
     ask(store, &["a", "b", "c", "d", "e", "f"]).await;
     let claimed = claim(fleet, by, 1, 9).await;
