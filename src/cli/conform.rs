@@ -244,7 +244,8 @@ impl Args {
         words.chain(language.cloned()).collect()
     }
 
-    /// Returns the selected cases. Sets in the report the number of all cases, and of those that apply to the language.
+    /// Returns the selected cases. Records in the report the numbers of all cases and of those that apply to the
+    /// language.
     fn cases(
         &self,
         further: &[(&PathBuf, String)],

@@ -1,4 +1,4 @@
-//! `settee dashboard`: a link to the dashboard of the running service that logs the caller in.
+//! `settee dashboard`: a link that logs the caller in to the dashboard of the running service.
 //!
 //! SUMMARY   Requests a URL with a token over the service's socket; prints or opens it.
 //! PROMISES  The token is not in any command line, which other users of the machine could read: `--open` opens a file

@@ -1,7 +1,7 @@
 //! The register of live runs of replications, shared by all schedulers.
 //!
-//! SUMMARY   A run holds its replication's id in [`LiveRuns`] until all of it is dropped. The JobSupervisor monitors it
-//!           if a later run of the replication waits, and starts that run afterwards.
+//! SUMMARY   A run holds its replication's id in [`LiveRuns`] until all of it is dropped. Until then, the JobSupervisor
+//!           lets a later run of the same replication wait.
 //! PROMISES  The register outlives schedulers and their supervisors: a run of a failed scheduler, or a killed run that
 //!           has not ended, delays only its successor.
 //! SOURCE    couch_replicator_scheduler_job 004: the name that a job registers with `global` for its lifetime.

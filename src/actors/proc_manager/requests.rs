@@ -48,7 +48,7 @@ pub(super) struct Waiting {
     pub(super) call: Option<Arc<Call>>,
     /// The pools that may serve it.
     pub(super) target: Target,
-    /// The name of that pool, group or language; `None` while its call is being handled.
+    /// The name of the target pool, group or language; `None` while its call is being handled.
     pub(super) label: Option<Arc<str>>,
     pub(super) asked: Timestamp,
 }
