@@ -21,7 +21,7 @@ pub(crate) const fn is_long(bytes: usize) -> bool {
     bytes > SHORT_BYTES_MAX
 }
 
-/// Processes bytes.
+/// Returns the result of `work` on bytes. Long ones are processed on another thread.
 ///
 /// # Errors
 /// The system cannot create another thread, possibly temporarily; or the work panicked on one.

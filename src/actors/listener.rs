@@ -217,7 +217,7 @@ impl Listener {
                     listener.relay(relay, ctx);
                 }
                 Ok(_) => {}
-                Err(error) => debug!(listener.log, "no handshake"; "error" => %error),
+                Err(error) => debug!(listener.log, "TLS handshake failed"; "error" => %error),
             }
             listener.accept(ctx);
         }));
@@ -287,7 +287,7 @@ impl Handler<Down> for Listener {
     }
 }
 
-/// Ends: no new clients or requests; open ones may finish, unless the stop is immediate.
+/// Accepts no further clients or requests; open requests may finish, unless the stop is immediate.
 impl Handler<Stop> for Listener {
     type Result = ();
 

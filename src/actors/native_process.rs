@@ -1,11 +1,11 @@
-//! NativeProcess: a query server inside this program, with the messages of a child.
+//! NativeProcess: a query server inside this program that takes the same messages as a child.
 //!
 //! SUMMARY   Runs a [`NativeServer`] on a separate thread.
 //! PROMISES  A server that blocks or panics only affects its own process.
 //! SOURCE    couch_native_process and mango_native_proc: native query servers of CouchDB.
 //! DIFFERS   A native process can be stopped like any other (D13).
 //! LIMITS    A thread cannot be killed: one that never returns stays until the program ends, while its process is
-//!           abandoned and replaced. A prompt costs two thread wake-ups, some ten microseconds, more than an inline
+//!           abandoned and replaced. A prompt costs two thread wake-ups (some ten microseconds) more than an inline
 //!           call.
 
 use std::collections::VecDeque;
@@ -136,7 +136,7 @@ fn is_log(lines: &[u8]) -> bool {
 impl Backend for NativeBackend {
     fn started(_: &mut NativeProcess, _: &mut Context<NativeProcess>) {}
 
-    /// Only commands are sent: the server could not distinguish anything else from one.
+    /// Refuses a line that is not a command or not UTF-8: the server would take it for a command.
     fn refusal(&self, prompt: &Prompt, _: &StartContext) -> Option<PromptError> {
         let is_none = prompt.verbatim && Command::of(&prompt.lines).is_none();
         let is_no_text = std::str::from_utf8(&prompt.lines).is_err();

@@ -167,7 +167,7 @@ impl Backend for ChildBackend {
 
     fn held_back(process: &OsProcess) -> Option<LocalBoxFuture<'static, bool>> {
         let question = process.backend.child.held_back()?;
-        // Without a thread for the query nothing is reported.
+        // If no thread can be started for the query, the process does not count as held back.
         let answer = async { blocking::run("cpu_max", question).await.unwrap_or(false) };
         Some(Box::pin(answer))
     }

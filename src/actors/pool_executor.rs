@@ -90,7 +90,7 @@ impl PoolExecutor {
         }
     }
 
-    /// Returns its pid, to watch it by.
+    /// Returns the pid by which it can be monitored.
     pub(crate) fn pid(&self) -> Pid {
         self.pid_guard.pid()
     }

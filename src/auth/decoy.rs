@@ -17,7 +17,7 @@ impl Decoy {
         Self(Arc::new(PasswordHash::unmatchable()))
     }
 
-    /// Spends the rest for a login that was checked against `spent`.
+    /// Spends the missing time for a failed login. `spent` is the hash that its password was checked against, if any.
     pub(super) fn spend<'a>(
         &self,
         password: &str,

@@ -2,7 +2,7 @@
 //!
 //! SUMMARY   [`Rights`] are a caller's roles, with the pools that it is limited to; [`Right`] is the requirement of a
 //!           request. HTTP and the socket use the same check.
-//! PROMISES  Without a role nothing is allowed. A right without a role belongs to administrators.
+//! PROMISES  Without a role nothing is allowed. A right that no role has belongs to administrators only.
 
 use std::sync::Arc;
 
@@ -109,9 +109,10 @@ impl Rights {
 /// The limits of a caller.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CallerLimits {
-    /// The only pools; `None`: every pool for callers.
+    /// The only pools that the caller may use; `None`: no such limit.
     pub pools: Option<Arc<[String]>>,
-    /// No configured commands, in any pool: the code, and the choice of its language, come from outside.
+    /// Whether configured commands are excluded, in every pool: the code, and the choice of its language, come from
+    /// outside.
     pub built_in_only: bool,
 }
 

@@ -2,7 +2,7 @@
 //!
 //! SUMMARY   Passes its pipes to the service and waits for the end. If the service ends between two lines, the pipes go
 //!           to the service's successor, with the required state.
-//! PROMISES  Small and quick to start: no runtime, no configuration file, at most two threads. However it ends, even
+//! PROMISES  Small and quick to start: no runtime, no configuration file, at most two threads. However it ends, even if
 //!           killed, its connection ends with it and the service reclaims the process. It waits for a missing
 //!           service as long as CouchDB waits for an answer, minus a tenth.
 
@@ -68,8 +68,8 @@ pub struct Args {
     /// is missing.
     #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     db: Option<String>,
-    /// How long CouchDB waits for an answer, its os_process_timeout; default: that of its last reset, 5000 before the
-    /// first.
+    /// How long CouchDB waits for an answer, its os_process_timeout; default: the one in its last reset, or 5000 before
+    /// the first reset.
     #[arg(long, value_name = "MILLISECONDS")]
     timeout: Option<u64>,
     #[command(flatten)]

@@ -24,7 +24,7 @@ pub(crate) fn arguments_of(all: &[OsString]) -> Option<&[OsString]> {
 
 /// Runs the command in its cell.
 pub(crate) fn run(arguments: &[OsString]) -> ! {
-    // `--users N` or `--no-users WHY` before it only concern commands.
+    // `--users N` or `--no-users WHY` may precede `--report-own`, which ignores it.
     if let [option, mode] | [_, _, option, mode] = arguments
         && option == "--report-own"
     {

@@ -31,22 +31,22 @@ use super::output;
 use super::serve::log_file_error;
 use super::service_socket::SocketArgs;
 
-/// Widest `key = value` that origins are aligned after.
+/// Maximum width of a `key = value` for which the column of origins makes room, in characters.
 const ALIGNED_MAX: usize = 60;
 
 /// Options of `settee check-config`.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Exit codes:
-  0   the configuration is valid; with --against-running, a reload would take it
+  0   the configuration is valid; with --against-running, a reload would accept it
   1   with --against-running: a reload would be refused, because a change needs a restart
   64  the command line is wrong
   69  with --against-running: no service answers
   74  writing standard output failed
   75  with --against-running: the service is shutting down
-  77  with --against-running: this user is no administrator of the service
+  77  with --against-running: this user is not an administrator of the service
   78  the configuration is wrong; each mistake is reported with file and line; or, with --sandbox, the
-      program of a pool's command is not there, or a pool is strict and a layer of its cell is missing
+      program of a pool's command is missing, or a pool is strict and a layer of its cell is missing
 
 Example:
   settee check-config -c /opt/couchdb/etc/local.ini -c /etc/settee.toml
@@ -136,8 +136,9 @@ fn differences(loaded: &Loaded, files: &[PathBuf]) -> &'static str {
         .origin("replicator", "verify_ssl_certificates");
     if origin == Origin::Default && files.iter().any(|path| is_ini(path)) {
         "\n# Different from CouchDB:\n\
-             # [replicator] verify_ssl_certificates is true where no file names it, and false in CouchDB: replications do not\n\
-             # connect to servers with a certificate of an unknown authority. Name it in ssl_trusted_certificates_file.\n"
+             # [replicator] verify_ssl_certificates is true by default, and false in CouchDB: replications do not\n\
+             # connect to servers with a certificate of an unknown authority. Name the authority in\n\
+             # ssl_trusted_certificates_file.\n"
     } else {
         ""
     }

@@ -49,10 +49,10 @@ At the end come the abilities that a daemon will use, as its own probes find the
 badge: `conform: 41 of 44 cases, map reduce`, with the abilities of which all cases pass.
 
 With --json, one object: command, language, known, applying, passed, failed, not_supported, not_run,
-abilities (name, the same counts, verdict: able, partly, not_supported or absent), daemon (an ability
-that it uses is true, one that it does without false, one that it tries null), badge and cases (id,
-ability, why, result: pass, fail, not_supported or not_run, and step, expected, got, problem). See
-docs/conform.md.
+abilities (name, the same counts, verdict: able, partly, not_supported or absent), daemon (for each
+ability: true if a daemon will use it, false if it will do without, null if its probes cannot decide),
+badge and cases (id, ability, why, result: pass, fail, not_supported or not_run, and step, expected,
+got, problem). See docs/conform.md.
 
 The command runs in a cell, as in a pool. It may read its own directory, files that its arguments name
 with their directories, its libraries and /usr; anything else needs a --read-path. If it works only
@@ -244,7 +244,8 @@ impl Args {
         words.chain(language.cloned()).collect()
     }
 
-    /// Returns the selected cases, and sets their number in the report.
+    /// Returns the selected cases. Records in the report the numbers of all cases and of those that apply to the
+    /// language.
     fn cases(
         &self,
         further: &[(&PathBuf, String)],
@@ -368,7 +369,7 @@ impl Args {
         Ok(hint)
     }
 
-    /// Reads the files of further cases, and checks whether the language can have cases.
+    /// Reads the files of further cases. Refuses a language without cases.
     fn further(&self) -> Result<Vec<(&PathBuf, String)>, CliError> {
         let known = |language: &str| suite::LANGUAGES.contains(&language);
         if let Some(language) = self.language_of_cases().filter(|name| !known(name))

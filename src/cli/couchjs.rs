@@ -55,7 +55,7 @@ Answers CouchDB's query server protocol on standard input and output.
   --line-max BYTES
                  longest answer line (default: no limit)
   --text-reasons always give the reason of an error as text, even where CouchDB's
-                 couchjs answers {} or null, and say whose memory ran out (there
+                 couchjs answers {} or null, and say whose memory ran out (CouchDB:
                  InternalError); \"text_reasons\" in a reset overrides this
   --no-optimize-functions
                  freeze the document for every function, even for those that only
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn every_mode_of_the_sandbox_is_known_by_its_name_and_no_other() {
+    fn the_sandbox_option_accepts_only_the_names_of_its_modes() {
         for (name, mode) in [
             ("off", SandboxMode::Off),
             ("standard", SandboxMode::Standard),

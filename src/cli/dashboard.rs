@@ -1,4 +1,4 @@
-//! `settee dashboard`: a link to the running service's page that logs its user in.
+//! `settee dashboard`: a link that logs the caller in to the dashboard of the running service.
 //!
 //! SUMMARY   Requests a URL with a token over the service's socket; prints or opens it.
 //! PROMISES  The token is not in any command line, which other users of the machine could read: `--open` opens a file
@@ -17,7 +17,7 @@ use super::service_socket::{Service, SocketArgs, block_on};
 /// The file that redirects a browser to the URL, next to the service's socket; the next call replaces it.
 const FILE: &str = "dashboard.html";
 
-/// Opens a file with the user's default program.
+/// The command that opens a file with the user's default program.
 const OPENER: &str = if cfg!(target_os = "macos") {
     "open"
 } else {

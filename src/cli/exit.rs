@@ -1,7 +1,7 @@
 //! How a subcommand ends: exit codes and errors.
 //!
 //! SUMMARY   [`Exit`] lists the exit codes; [`CliError`] is printed to standard error when a subcommand fails.
-//! PROMISES  A user's mistake is reported as what, where and what to do, never as a backtrace.
+//! PROMISES  A user's mistake is reported with what is wrong, where, and what to do, never as a backtrace.
 //! SOURCE    The codes of `sysexits.h`, known to mail and service managers.
 
 use std::fmt::Display;

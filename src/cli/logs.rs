@@ -24,7 +24,7 @@ database, or 1 MiB, are kept until the service ends; a line counts those lost be
 printed.
 
 Exit codes:
-  0   the lines were printed; with --follow also when its output is closed
+  0   the lines were printed, or with --follow the output was closed
   64  the command line is wrong
   69  no service answers
   74  writing standard output failed
@@ -60,7 +60,7 @@ struct Line {
     doc: Option<String>,
     name: Option<String>,
     message: String,
-    /// How many were lost.
+    /// The number of lost lines; only in a line that reports a loss.
     lines: Option<u64>,
 }
 

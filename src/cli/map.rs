@@ -58,7 +58,7 @@ per key, not the rows. --selector without --map prints the matching documents un
 A map function that uses its document only as doc.NAME is fastest: only these members are parsed.
 
 Exit codes:
-  0   done; also when the reader of the rows is gone (`| head`)
+  0   done, or the reader of the rows is gone (`| head`)
   64  the command line is wrong
   65  the input, the selector, the map function or the reduce function is wrong, reported with line
       and document; or the map function throws for every document
@@ -109,8 +109,8 @@ pub struct Args {
     /// is printed as it is, null as an empty field, everything else as JSON.
     #[arg(long, value_name = "FORMAT", requires = "map")]
     output: Option<Format>,
-    /// Borrow processes of the service that listens here; default PATH (needed right before INPUT):
-    /// $SETTEE__SERVER__SOCKET, or where `serve` puts its socket.
+    /// Borrow processes of the service that listens at PATH, or without PATH at $SETTEE__SERVER__SOCKET or where
+    /// `serve` puts its socket. Give PATH if INPUT follows directly.
     #[arg(long, value_name = "PATH", requires = "map", num_args = 0..=1)]
     socket: Option<Option<PathBuf>>,
     /// Skip up to N lines that are not documents; their number and the first three are printed at the end.
@@ -227,7 +227,7 @@ fn is_builtin(args: &Args, config: &Config) -> bool {
     args.socket.is_none() && command == Some(&LanguageCommand::Builtin)
 }
 
-/// The work.
+/// A run of the view.
 struct Job<'a> {
     args: &'a Args,
     config: Config,
@@ -429,8 +429,8 @@ impl Job<'_> {
         }
     }
 
-    /// An error of a function, usually one that does not compile: with its file, and the position of a JavaScript
-    /// syntax error, which query servers do not report.
+    /// Returns the error of a function, usually one that does not compile, with its file. If it is a JavaScript syntax
+    /// error, adds its position, which query servers do not report.
     fn wrong(&self, file: &str, source: &str, error: &ViewError, hint: &str) -> CliError {
         let is_javascript = (self.view.language).eq_ignore_ascii_case(DEFAULT_LANGUAGE);
         let Some(mistake) = syntax::check_function(source)

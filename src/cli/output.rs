@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_pipe_is_the_end_and_no_error() {
+    fn a_closed_pipe_ends_the_output_without_an_error() {
         let mut output = Output::new(Failing(io::ErrorKind::BrokenPipe));
         assert_eq!(output.write("x"), Ok(ControlFlow::Break(())));
     }

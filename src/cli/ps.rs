@@ -21,7 +21,7 @@ nothing), starting, ending or idle; FOR is the time in this state, while running
 loan. USES counts loans, CPU is processor time since its start, MEMORY that of its process group.
 
 Exit codes:
-  0   the processes were printed; with --watch also when its output is closed
+  0   the processes were printed, or with --watch the output was closed
   64  the command line is wrong
   66  there is no such pool
   69  no service answers

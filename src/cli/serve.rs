@@ -1,9 +1,9 @@
 //! `settee serve`: runs the service in the foreground.
 //!
-//! SUMMARY   Loads the configuration, starts the [`Daemon`], and turns signals into its orders.
-//! PROMISES  TERM and INT stop it gracefully within `shutdown_grace`, a second one at once; HUP reloads the
-//!           configuration, without effect if it has an error, and also reopens the log files. A query server with a
-//!           missing or wrong command never stops it.
+//! SUMMARY   Loads the configuration, starts the [`Daemon`], and turns signals into orders for it.
+//! PROMISES  TERM and INT stop it gracefully within `shutdown_grace`, a second one at once. HUP reopens the log files
+//!           and reloads the configuration; if that has an error, the current one stays in force. A query server with
+//!           a missing or wrong command never stops it.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -54,7 +54,7 @@ Exit codes:
   64  the command line is wrong
   70  the service failed too often to continue
   74  the store is damaged, is of another format or has no room, or standard output cannot be written
-  75  another settee answers on the socket, an address is in use, or the machine lacks something
+  75  another settee answers on the socket, an address is in use, or the machine lacks resources
   77  the directory of the socket or the store, or a log file, is not accessible to this user, or
       others can enter it
   78  the configuration is wrong
@@ -296,7 +296,7 @@ impl Stopping {
     }
 }
 
-/// Reopens the log files and starts a reload; the listener logs the outcome, and notifies service managers.
+/// Notifies service managers, reopens the log files and reloads the configuration; the listener logs the outcome.
 fn reload(app: &Daemon, files: Vec<Reopener>, log: Logger) {
     let listener = app.config_listener.clone();
     let sender = Sender::known(None, "signal HUP");
@@ -336,7 +336,7 @@ fn outcome(reason: &ExitReason) -> Result<(), CliError> {
     match reason {
         ExitReason::Normal | ExitReason::Shutdown => Ok(()),
         reason => Err(match watches::require(WATCHES_MIN) {
-            // Watches that are lacking even after ended parts freed theirs explain the failure.
+            // If watches are lacking even now that the ended parts have freed theirs, this explains the failure.
             Err(error) => CliError::no_room("the service gave up", &error),
             Ok(()) => CliError::new(
                 Exit::Internal,

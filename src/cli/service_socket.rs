@@ -256,7 +256,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_services_of_the_user_and_of_the_machine_are_found_in_this_order() {
+    fn the_users_own_socket_comes_before_the_machines() {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
         let found = || first_there(at("own"), &at("machine"));

@@ -21,7 +21,7 @@ use super::watch::WatchArgs;
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Exit codes:
-  0   the state was printed, with --check no problems; with --watch also when its output is closed
+  0   the state was printed, or with --watch the output was closed; with --check: no problems
   1   with --check: warnings only, the service works
   2   with --check: a critical problem
   64  the command line is wrong
@@ -34,7 +34,7 @@ Example:
   settee status --check --fleet
   settee status --check && echo \"no problems\"")]
 pub struct Args {
-    /// Print the problems, one a line; exit as a monitoring plugin.
+    /// Print the problems, one a line; exit like a monitoring plugin.
     #[arg(long, conflicts_with_all = ["json", "watch"])]
     check: bool,
     /// Print the problems of all daemons of the fleet; each line names its daemon.
@@ -49,7 +49,7 @@ pub struct Args {
 /// Where problems are listed.
 const HEALTH: &str = "/_health";
 
-/// How many problems are shown before the tables.
+/// Maximum number of problems shown before the tables.
 const PROBLEMS_SHOWN: usize = 10;
 
 /// Where the daemons of a fleet are listed.
@@ -174,7 +174,7 @@ fn line(whose: &str, problem: &Problem) -> String {
     printable(&format!("{name}: {cause} (for {lasted}): {remedy}")) + "\n"
 }
 
-/// Returns the exit code for `status`: an error unless that is `ok`.
+/// Returns an error with the exit code for `status` and the number of problems, unless `status` is `ok`.
 fn checked(status: &str, problems: usize) -> Result<(), CliError> {
     let code = match status {
         "ok" => return Ok(()),

@@ -171,7 +171,7 @@ pub(super) fn shortened(text: &str, width: usize) -> String {
 }
 
 /// Drops columns and cuts texts until a table is no wider than `room`. Names that users retype and numbers stay
-/// whole, whatever the room.
+/// whole, even if they do not fit.
 fn fit(mut columns: Vec<Column>, room: usize) -> Vec<Column> {
     loop {
         if let Some(fitting) = cut(columns.clone(), room, CUT_CHARS) {

@@ -28,7 +28,7 @@ WAIT is the time before, CPU the processor time.
 --by-db covers all calls of each database since counting began; --since subtracts a saved output.
 
 Exit codes:
-  0   the table was printed; with --watch also when its output is closed
+  0   the table was printed, or with --watch the output was closed
   64  the command line is wrong
   65  the file of --since is not a saved output
   69  no service answers
@@ -45,7 +45,7 @@ pub struct Args {
     /// Sort key.
     #[arg(long = "by", value_name = "WHAT", default_value = "run", value_parser = PossibleValuesParser::new(SortBy::VARIANTS))]
     sort: String,
-    /// Period; at least its latest half is covered.
+    /// Period; the figures cover at least its latest half.
     #[arg(long, default_value = "minute", value_parser = PossibleValuesParser::new(Period::VARIANTS))]
     period: String,
     /// Maximum number of functions, or databases.

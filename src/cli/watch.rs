@@ -12,7 +12,7 @@ use super::terminal::{self, TableArgs};
 /// The poll interval.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Options of commands that show something.
+/// Options of commands that show a value of the service.
 #[derive(Debug, clap::Args)]
 pub struct WatchArgs {
     /// Print the value as the service sends it: one JSON object on one line.

@@ -28,7 +28,7 @@ use crate::query_server::language::LanguageName;
 use crate::query_server::status::Holder;
 use policy::pool::ReturnStatus;
 
-/// How many processes a compound call tries until one can be reset.
+/// Maximum number of processes that a compound call tries to reset.
 const RESET_TRIES: u32 = 3;
 
 /// The delay before the first retry; it doubles.

@@ -61,7 +61,7 @@ impl QueryServers {
     }
 }
 
-/// Returns which argument of a kind of function is a request.
+/// Returns the index of the argument that is a request, for a kind of function that has one.
 fn request_among(kind: &str) -> Option<usize> {
     match kind {
         "rewrites" => Some(0),

@@ -15,7 +15,7 @@ use policy::pool::ReturnStatus;
 pub struct FunctionError {
     /// The kind of error.
     pub kind: FunctionErrorKind,
-    /// The failed function, and its arguments.
+    /// The failed function, and its document.
     pub place: Box<Place>,
 }
 

@@ -24,7 +24,7 @@ use crate::messages::client_error::Place;
 use crate::messages::function::{MapDocs, MapStart};
 use crate::query_server::call::Call;
 
-/// Documents for which one more process is borrowed.
+/// Number of documents per borrowed process.
 const DOCUMENTS_PER_PROCESS: usize = 256;
 
 /// The number of processors, cached: the system reads files to find it.

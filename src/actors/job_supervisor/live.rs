@@ -1,9 +1,9 @@
-//! Replications with a live run, of any scheduler.
+//! The register of live runs of replications, shared by all schedulers.
 //!
-//! SUMMARY   A run holds its replication's id in [`LiveRuns`] until all of it is dropped. A later run waits for
-//!           that, with a monitor.
-//! PROMISES  It outlives schedulers and their supervisors: a run of a failed scheduler, or a killed run that has not
-//!           ended, delays its successor, and no other run.
+//! SUMMARY   A run holds its replication's id in [`LiveRuns`] until all of it is dropped. Until then, the JobSupervisor
+//!           lets a later run of the same replication wait.
+//! PROMISES  The register outlives schedulers and their supervisors: a run of a failed scheduler, or a killed run that
+//!           has not ended, delays only its successor.
 //! SOURCE    couch_replicator_scheduler_job 004: the name that a job registers with `global` for its lifetime.
 //! DIFFERS   In CouchDB, a job whose name is taken fails with `already_started`.
 
@@ -25,7 +25,7 @@ impl LiveRuns {
         owner.filter(Pid::is_alive)
     }
 
-    /// Gives an id to a run.
+    /// Registers a run under an id.
     pub(super) fn take(&self, id: ReplicationId, run: Pid) {
         self.lock().insert(id, run);
     }
@@ -38,7 +38,7 @@ impl LiveRuns {
         }
     }
 
-    /// Held for a few instructions that cannot fail.
+    /// Locks the register, for a few instructions that cannot panic.
     fn lock(&self) -> MutexGuard<'_, FxHashMap<ReplicationId, Pid>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -4,7 +4,7 @@
 //!           Each thread is started with its first run.
 //! PROMISES  A run stays on its thread with everything that it opens: connections are tasks of the thread that opened
 //!           them. If a thread ends, only its runs end, and it is replaced when the next run starts. A surplus thread
-//!           ends with its last run. All end with the last [`JobThreads`].
+//!           ends with its last run. All threads end when [`JobThreads`] is dropped.
 //! DIFFERS   CouchDB's virtual machine spreads the processes of all jobs over its scheduler threads.
 
 use std::io;
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[actix_rt::test]
-    async fn a_thread_is_started_when_it_has_something_to_do() {
+    async fn a_thread_is_started_only_if_no_other_is_idle() {
         let mut threads = threads();
         assert!(threads.threads.is_empty());
         let (first, one) = run(&mut threads, 8);

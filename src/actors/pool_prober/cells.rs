@@ -1,7 +1,8 @@
-//! Tests which layers of the pools' cells are effective: logged once, shown by `status`.
+//! Tests which layers of the pools' cells are effective, for the log and for `status`.
 //!
-//! PROMISES  Each cell is probed once, at startup or when the first pool gets it. Missing layers are logged once,
-//!           with the remedy; pools without a cell are named.
+//! PROMISES  Each cell is tested at startup, at each reload, and when the first pool gets it. Until the next reload,
+//!           the same missing layers are logged once, with the remedy. The start and each reload log the names of the
+//!           pools without a cell.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -61,7 +62,7 @@ impl PoolCells {
         new
     }
 
-    /// Names the pools whose processes are started without a cell.
+    /// Warns of the pools whose processes are started without a cell.
     fn warn_of_open_pools(&self, log: &Logger) {
         let names = self.names(|cell| cell.trial.mode == SandboxMode::Off);
         if !names.is_empty() {
@@ -101,7 +102,7 @@ impl PoolCells {
               "error" => text,
               "effect" => effect,
               "remedy" => "docs/cells.md says what each layer needs; with sandbox = \"strict\" no \
-                           process is started without one");
+                           process is started if a layer is missing");
     }
 }
 
@@ -290,7 +291,7 @@ mod tests {
     }
 
     #[actix_rt::test]
-    async fn each_cell_is_tried_once_and_what_it_lacks_is_shown_and_logged_once() {
+    async fn each_cell_is_tested_once_and_its_missing_layers_are_shown_and_logged_once() {
         let world = World::start(config());
         let python = world.sandbox("python").await;
         assert_eq!(python.mode, "standard");
@@ -327,7 +328,7 @@ mod tests {
     }
 
     #[actix_rt::test]
-    async fn pools_without_a_cell_are_named_and_nothing_is_tried_for_them() {
+    async fn pools_without_a_cell_are_named_and_nothing_is_tested_for_them() {
         let mut config = config();
         config.query_server_config.cell.sandbox = Some(SandboxMode::Off);
         let world = World::start(config);
@@ -340,7 +341,7 @@ mod tests {
     }
 
     #[actix_rt::test]
-    async fn a_reload_tries_the_cells_that_it_brings() {
+    async fn a_reload_tests_the_cells_of_the_new_configuration() {
         let mut world = World::start(config());
         world.sandbox("python").await;
         world.config.query_server_config.cell.sandbox = Some(SandboxMode::Strict);

@@ -1,7 +1,8 @@
 //! Memory use of processes, as reported by the operating system.
 //!
 //! SUMMARY   Samples it for pools with a memory limit, and reports it to the ProcManager.
-//! PROMISES  Sampled off the arbiter, one sample at a time; without such a pool nothing is read and no timer fires.
+//! PROMISES  Takes one sample at a time, off the arbiter. While no pool has a memory limit, nothing is read and no
+//!           timer fires.
 //! LIMITS    Linux. A process counts with its process group and all descendants, by resident memory: shared pages
 //!           count for each of them; peaks between samples are missed.
 
@@ -32,7 +33,7 @@ impl PoolReporter {
     fn read_memory(&mut self, asked: WatchMemory, ctx: &mut Context<Self>) {
         let reading = async move {
             let limited = asked.limited.send(GetLimitedProcs).await;
-            // No manager, no limits.
+            // Sampling ends if the manager is gone or no pool has a limit.
             let limited: FxHashMap<u32, ProcId> = limited.ok().flatten()?.into_iter().collect();
             if !limited.is_empty() {
                 // Ends after the directory is read.
@@ -114,7 +115,7 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn our_own_group_takes_memory() {
+    fn the_memory_of_our_own_process_group_is_read() {
         let group = rustix::process::getpgrp().as_raw_nonzero().get() as u32;
         let proc = ProcId {
             pool: PoolId(0),

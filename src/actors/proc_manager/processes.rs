@@ -462,9 +462,10 @@ impl ProcManager {
     }
 }
 
-/// Costs of uses.
+/// Charges tenants for the processor time that their uses of processes cost.
 impl ProcManager {
-    /// A process begins to work for this database.
+    /// Meters a process that begins to work for a database with a share of processor time, and charges the process's
+    /// previous use.
     pub(super) fn begin_cost(
         &mut self,
         proc: ProcId,

@@ -1,6 +1,6 @@
 //! Requests for processes: their checks, and their answers: a lease or an error.
 //!
-//! PROMISES  Every request is answered once. An answer available before its handler returns needs no row. A request
+//! PROMISES  Every request is answered once. It is stored only if it has to wait after its handler returns. A request
 //!           that needs an unknown ability waits for its probe; the pool continues meanwhile. A process with a
 //!           configured command is lent to users with the role `caller` only if its pool has `callers`, and never to
 //!           code of other databases; a user whose section of the configuration names pools may use no others.
@@ -32,7 +32,7 @@ use policy::pool::{
 };
 use policy::time::Timestamp;
 
-/// Divides a request's usual time to get the time limit of its probe, so that some remains.
+/// A probe may take the default timeout of a request divided by this, so that the request has time left.
 const PROBE_SHARE: u32 = 2;
 
 /// A request's result.
@@ -48,7 +48,7 @@ pub(super) struct Waiting {
     pub(super) call: Option<Arc<Call>>,
     /// The pools that may serve it.
     pub(super) target: Target,
-    /// Their name: a pool's or a group's; `None` while its call is being handled.
+    /// The name of the target pool, group or language; `None` while its call is being handled.
     pub(super) label: Option<Arc<str>>,
     pub(super) asked: Timestamp,
 }
@@ -206,11 +206,11 @@ impl ProcManager {
             ),
             _ if is_external && limits.built_in_only => format!(
                 "'{language}' is a command of the configuration, and a design document of another database \
-                 may have built-in languages alone: let the source run the filter (`filter_at`), or take a selector"
+                 may only use built-in languages: let the source run the filter (`filter_at`), or use a selector"
             ),
             _ if is_external && !pool.section.callers => format!(
-                "the pool '{name}' runs a command of the configuration, which administrators \
-                 only may call: let callers in with callers = true in [pools.{name}]"
+                "the pool '{name}' runs a command of the configuration, which only administrators \
+                 may call: set callers = true in [pools.{name}] to let callers use it"
             ),
             _ => return Ok(()),
         };
@@ -233,7 +233,7 @@ impl ProcManager {
         }
     }
 
-    /// Probes an ability; `again` handles the request again, and returns the answer.
+    /// Probes an ability, and then answers with the result of `again`, which sends the request again.
     fn probe<T: 'static>(
         &self,
         pool: PoolId,

@@ -127,7 +127,7 @@ impl ProcManager {
         }
     }
 
-    /// Finds the pools with a name: at most one not being removed, and others that are.
+    /// Finds the pools with a name: at most one that stays, and any that are being removed.
     fn pools_named(&self, name: &str) -> Vec<PoolId> {
         let name = language_name(name);
         let named = self.pools.iter().filter(|(_, pool)| *pool.name == *name);

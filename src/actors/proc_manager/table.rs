@@ -1,7 +1,7 @@
 //! The actor's table of pools: names, languages, groups, and the starters of processes.
 //!
-//! SUMMARY   A slot for each identity assigned by the core; names and groups lead to them. A group outlives its last
-//!           pool for a while.
+//! SUMMARY   Each identity assigned by the core has a slot, which is found by name, group or language. A group outlives
+//!           its last pool for a while.
 //! PROMISES  A name denotes at most one pool that is not being removed. A slot is free as soon as the core reports
 //!           that its pool is gone. Group numbers are never reused: a waiter of a group that is gone is not mistaken
 //!           for one of another group, whose pools may have another language.
@@ -175,7 +175,7 @@ impl PoolTable {
         self.by_name.get(name).copied()
     }
 
-    /// Finds a pool being removed by name.
+    /// Finds, by its name, a pool that is being removed.
     pub(super) fn find_going(&self, name: &str) -> Option<PoolId> {
         let mut going = self.iter().filter(|(_, pool)| pool.is_going);
         going

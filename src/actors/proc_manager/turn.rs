@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_in_order_give_no_findings_and_large_ones_are_left_alone() {
+    fn consistent_tables_give_no_findings_and_too_large_ones_are_not_checked() {
         let (metrics, messages) = (Metrics::new(), Messages::default());
         let log = Logger::root(messages.clone().fuse(), o!());
         let mut findings = Findings::default();

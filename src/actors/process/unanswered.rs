@@ -19,7 +19,7 @@ use crate::query_server::prompt::{Command, leaves_list_open};
 use crate::query_server::prompt_error::TOO_MANY_ANSWERS;
 use crate::query_server::told::LogEntry;
 
-/// The fault of a process that does not answer the `reset` after another holder with `true`.
+/// The fault of a process that answers the first `reset` after another holder with anything but `true`.
 const RESET_FAILED: &str = "an answer to reset other than true";
 
 /// The unanswered commands of one message.
@@ -29,7 +29,7 @@ pub(super) struct UnansweredPrompt {
     pub(super) commands: std::vec::IntoIter<Command>,
     /// The timeout of each.
     pub(super) timeout: Duration,
-    /// The key of the tenant that sets this timeout, if one does.
+    /// The configuration key that sets this timeout for a tenant, if one does.
     pub(super) tenant_key: Option<Arc<str>>,
     /// The timeout of each `reset` among them.
     pub(super) reset_timeout: Duration,
@@ -101,7 +101,7 @@ impl Unanswered {
         self.queue.front()?.loan.as_ref()
     }
 
-    /// Whether its caller wants a report.
+    /// Whether the caller of the oldest wants a report.
     pub(super) fn reports(&self) -> bool {
         self.loan().is_some_and(|loan| loan.call.reports)
     }
@@ -149,7 +149,8 @@ impl Unanswered {
         self.head_since.checked_add(self.queue.front()?.time())
     }
 
-    /// When the oldest is overdue: its timeout, its command, and the key of the tenant that sets the timeout.
+    /// If the oldest is overdue, returns its timeout, its command, and the configuration key that sets the timeout for
+    /// a tenant.
     pub(super) fn overdue(&self) -> Option<(Duration, Command, Option<Arc<str>>)> {
         let head = self.queue.front()?;
         let (time, command) = (head.time(), head.oldest()?);
@@ -209,8 +210,8 @@ impl Unanswered {
         }
     }
 
-    /// Fails all. Only the oldest gets the reason itself, unless that is `Exited` or `NotRun`; a verbatim prompt gets
-    /// its output so far, if any.
+    /// Fails all. The oldest gets the reason; the others get `NotRun` with it, or the reason itself if that is `Exited`
+    /// or `NotRun`. A verbatim prompt gets its output so far instead, if any.
     pub(super) fn fail(&mut self, reason: &PromptError) {
         let oldest = self.queue.front().and_then(UnansweredPrompt::oldest);
         if oldest.is_some_and(|command| !matches!(command, Command::Reset)) {

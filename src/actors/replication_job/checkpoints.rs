@@ -2,7 +2,7 @@
 //!
 //! SUMMARY   One at a time: on a timer, at the end, and when the job is stopped. A checkpoint in progress holds both
 //!           logs. An idle job checks that both databases still exist.
-//! PROMISES  Work done after a checkpoint began does not count as recorded. Without progress nothing is sent. A
+//! PROMISES  Work done after a checkpoint began does not count as recorded. Without progress nothing is recorded. A
 //!           failure ends the job, unless it is being stopped. A checkpoint ends with the lease at the latest; its
 //!           requests have timeouts, the checkpoint as a whole has none.
 //! SOURCE    `couch_replicator_scheduler_job:do_checkpoint`, `do_last_checkpoint`.

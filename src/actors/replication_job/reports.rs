@@ -55,7 +55,7 @@ struct Line {
 }
 
 impl Line {
-    /// Nothing is reported after the end.
+    /// Sends an event, unless the end has been reported.
     fn tell(&self, news: JobNews) {
         let is_end = matches!(news, JobNews::Ended(_));
         if self.is_over.replace(self.is_over.get() || is_end) {

@@ -56,7 +56,7 @@ impl ReplicationScheduler {
                 let (id, by) = (msg.id, known.replication.doc.clone());
                 return Err(AddJobError::Taken { id, by });
             }
-            // Under an earlier claim of its document a job writes no checkpoints: it is replaced.
+            // A job with an earlier claim of its document can write no checkpoints, so it is replaced.
             let is_same = known.guard.same_as(&msg.guard);
             if is_same && known.replication.same_as(&msg.replication) {
                 known.waiters.extend(msg.waiter);
@@ -447,7 +447,7 @@ impl Handler<ChildEnded> for ReplicationScheduler {
     }
 }
 
-/// The JobSupervisor failed, and its children with it: both are restarted together.
+/// The JobSupervisor has failed, and its children with it: the scheduler ends too, and both are restarted together.
 impl Handler<Down> for ReplicationScheduler {
     type Result = ();
 

@@ -207,7 +207,7 @@ fn scheduled(info: &JobInfo) -> (DocState, Value) {
     (summary.state.into(), value)
 }
 
-/// A document waiting for a job; one whose job has just ended is pending.
+/// Returns a document that waits for a job; one whose job has just ended is shown as pending.
 fn waiting(id: &str, row: &Row) -> (DocState, Value) {
     let state = row.state.shown();
     let info = row.info.as_ref().map(|text| json!({"error": text}));

@@ -161,7 +161,7 @@ async fn add_noted(
     for (job, noted) in jobs.into_iter().zip(noted) {
         match noted {
             Some(Err(IdTaken { by })) => taken.push((job, by)),
-            // No loss is handled between this check and adding the job, so one that follows removes it.
+            // No loss can be handled between this check and adding the job; a later loss removes the job.
             Some(Ok(row)) if holds(&job) => free.push((job, row)),
             Some(Ok(_)) | None => done.push(job.done(None)),
         }
@@ -233,7 +233,7 @@ impl ReplicatorDocuments {
         self.table().begin(doc)
     }
 
-    /// Ends such work, and reports a document whose work has all ended.
+    /// Ends work begun by [`Self::begin_work`], and reports the document to the FleetMember if it can be released.
     pub(super) fn end_work(&self, work: Option<ClaimWork>) {
         if let Some(work) = work {
             self.table().end(&work);
@@ -241,7 +241,7 @@ impl ReplicatorDocuments {
         }
     }
 
-    /// Notifies the member of a document whose work has ended.
+    /// Reports a document to the FleetMember if it can be released: it has no job and no work in progress.
     pub(super) fn settle(&self, doc: &str) {
         let Some(part) = &self.fleet else {
             return;
@@ -252,7 +252,7 @@ impl ReplicatorDocuments {
         }
     }
 
-    /// Removes a job; kills it if its document is no longer owned.
+    /// Removes a job; kills it if its document is no longer owned, or if it does not stop in time for a release.
     pub(super) fn remove_job(&self, doc: &str, id: ReplicationId, ctx: &mut Context<Self>) {
         let scheduler = self.options.scheduler.address();
         let of = DocRef {

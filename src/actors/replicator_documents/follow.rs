@@ -20,7 +20,7 @@ const BATCH: usize = ADDS_MAX;
 /// Delay after a failure of the store.
 const STORE_WAIT: Duration = Duration::from_secs(5);
 
-/// Poll interval of a store that another service uses.
+/// Interval between attempts to open an existing store, which another service may be using.
 const OPEN_WAIT: Duration = Duration::from_secs(30);
 
 /// Follows the store's updates.
@@ -73,8 +73,8 @@ pub(super) async fn follow(
     }
 }
 
-/// Waits until the store is opened elsewhere: a service that only lends processes needs none. Retries to open an
-/// existing one that could not be opened.
+/// Waits until another part of the service opens the store: a service that only lends processes needs none. Opens an
+/// existing store itself, if it could not be opened at the start.
 async fn until_open(store: &Store, updates: &mut watch::Receiver<Option<u64>>) {
     while updates.borrow_and_update().is_none() {
         tokio::select! {

@@ -2,7 +2,7 @@
 //!
 //! SUMMARY   [`JobNotes`] has one request in flight; documents that arrive meanwhile share the next one. So a daemon
 //!           that takes over many documents does not wait for each.
-//! LIMITS    [`BATCH`] documents in a request, or those of a single call.
+//! LIMITS    A request has at most [`BATCH`] documents, or those of a single call, if they are more.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -16,7 +16,7 @@ use policy::ownership::{DocId, Epoch};
 use store::StoreError;
 use store::fleet::{FleetStore, IdTaken, JobNote, JobRow};
 
-/// Maximum documents in a request.
+/// Maximum documents in a request of several calls.
 const BATCH: usize = 256;
 
 /// The result of each note: the row of the document's job; or the owner of the replication; `None` if the document is

@@ -4,7 +4,7 @@
 //!           connection that it is about to accept: the [`QueuePlace`] is handed to that connection.
 //! PROMISES  Dropping it leaves the queue, and returns its loan at once, unused.
 //! CALLED    By [`super::accept`], one at a time for each service.
-//! SOURCE    Postfix master leaves connections in the system's queue; its processes serve only this service.
+//! SOURCE    Postfix master leaves connections in the system's queue; each of its processes serves only one service.
 //! DIFFERS   Here other clients wait for the same processes, so a service queues with them.
 
 use std::time::Duration;

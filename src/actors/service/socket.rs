@@ -196,7 +196,7 @@ pub struct ServiceSockets {
 /// Sockets for a set of services that is not in effect yet.
 pub struct Prepared(BTreeMap<String, (Rc<ServiceSocket>, ServiceConfig)>);
 
-/// Why an address is given up other than by configuration.
+/// Why addresses are given up at the end of the program.
 const SHUTTING_DOWN: &str = "the service is shutting down";
 
 impl ServiceSockets {

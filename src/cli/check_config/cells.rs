@@ -77,8 +77,8 @@ pub(super) fn try_all(config: &Config, languages: &Registry) -> Result<Findings,
     crate::cli::system()?.block_on(try_each(&trials, &spawner))
 }
 
-/// Returns the layers of the running service's cells, if it answers this user: its unit may lack capabilities of this
-/// user.
+/// Returns the layers of the running service's cells, if it answers this user. They may differ from those found here:
+/// the service's unit may lack capabilities that this user has.
 pub(super) fn of_service(config: &Config) -> String {
     let socket = Some(config.server.socket.clone());
     let status = block_on(async {
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_strict_pool_that_lacks_a_layer_is_a_mistake_of_the_configuration() {
+    fn a_strict_pool_that_lacks_a_layer_is_a_configuration_error() {
         for found in [Ok(lacking_cpu()), Err("no room".to_owned())] {
             let error = findings(SandboxMode::Strict, found).verdict().unwrap_err();
             assert_eq!(error.code, Exit::Config);

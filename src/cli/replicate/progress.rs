@@ -46,7 +46,7 @@ impl Progress {
         }
     }
 
-    /// The databases are open, and the counts of earlier runs known.
+    /// Shows the first progress, once the databases are open and the counts of earlier runs are known.
     pub(super) fn begins(&mut self, now: &JobProgress) {
         self.start = Instant::now();
         self.began_with = now.stats;

@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn costs_are_shown_whole_if_counting_restarted_since_the_saved_value() {
+    fn nothing_is_subtracted_if_counting_restarted_since_the_saved_value() {
         let before = page("1", "2", &[("a", 5)]);
         let now = page("2.5", "3", &[("a", 1)]);
         assert_eq!(added(now.clone(), &before), now);

@@ -333,7 +333,7 @@ fn javascript_is_built_in_unless_a_command_is_configured() {
 
 #[test]
 fn an_ini_without_the_key_gets_a_note_that_certificates_are_verified_by_default() {
-    let note = "verify_ssl_certificates is true where no file names it, and false in CouchDB";
+    let note = "verify_ssl_certificates is true by default, and false in CouchDB";
     let silent = Fixture::ini("[replicator]\nmax_jobs = 3\n").run().stdout;
     assert!(silent.contains(note), "{silent}");
     assert!(
