@@ -1,9 +1,9 @@
 //! Checks that a line of input is a document, and finds its id and the members to send.
 //!
 //! SUMMARY   [`check`] reads the whole line once; [`Members`] selects the members to send.
-//! PROMISES  An accepted line is one JSON object; its `_id`, if any, is a nonempty string. Members that are not sent are
-//!           checked like the others. Members with the same name are all sent, in order, so that the last one is used,
-//!           as in JavaScript.
+//! PROMISES  An accepted line is one JSON object; its `_id`, if any, is a nonempty string. Members that are not sent
+//!           are checked like the others. Members with the same name are all sent, in order, so that the last one is
+//!           used, as in JavaScript.
 
 use std::ops::Range;
 
