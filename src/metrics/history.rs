@@ -134,7 +134,7 @@ struct Sample {
     all: Numbers,
     docs_written: u32,
     pending: u64,
-    /// Those with activity.
+    /// The pools with activity.
     pools: Box<[(Arc<str>, Numbers)]>,
 }
 
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_is_kept_than_the_bounds_say() {
+    fn samples_and_their_pools_are_bounded() {
         let mut history = History::default();
         let names: Vec<String> = (0..2 * POOLS_MAX).map(|n| format!("pool{n}")).collect();
         for at in 0..2 * SAMPLES_MAX as u64 {

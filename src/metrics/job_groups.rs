@@ -38,9 +38,9 @@ pub(super) struct JobGroup {
 struct FailingJobs {
     /// Start of the failure -> number of waiting jobs.
     waiting: BTreeMap<WallTime, u64>,
-    /// The sum of these.
+    /// The number of waiting jobs.
     waiting_count: u64,
-    /// When their runs count as successes, and start of the failure -> number of jobs being retried.
+    /// Time from which the run counts as a success, and start of the failure -> number of jobs being retried.
     retried: BTreeMap<(WallTime, WallTime), u64>,
 }
 
@@ -86,7 +86,7 @@ impl JobGroups {
     }
 }
 
-/// A group without jobs has counted nothing.
+/// A group is absorbed only when it has no jobs, so it has nothing to add.
 impl Absorb for JobGroup {
     fn absorb(&self, _: &Self) {}
 }
@@ -115,7 +115,7 @@ impl JobGroup {
         )
     }
 
-    /// Nothing panics while it holds the lock, and the guarded value is always consistent.
+    /// Ignores poisoning: nothing panics while it holds the lock.
     fn lock(&self) -> MutexGuard<'_, FailingJobs> {
         self.failing.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -157,7 +157,7 @@ impl GroupMember {
     pub(crate) fn set_lag(&mut self, lag: Option<u64>) {
         if let Some(lag) = lag {
             let before = std::mem::replace(&mut self.lag, lag);
-            // Wraps if it is less.
+            // Wraps if the lag has decreased.
             let change = lag.wrapping_sub(before);
             self.group.lag.fetch_add(change, Ordering::Relaxed);
         }

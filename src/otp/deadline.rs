@@ -39,7 +39,7 @@ impl<T: Copy + Ord> DeadlineTimer<T> {
         self.0 = Some((deadline, ctx.run_later(wait, look)));
     }
 
-    /// The timer has fired: the next deadline sets a new one.
+    /// Records that the timer has fired: the next deadline sets a new one.
     pub fn fired(&mut self) {
         self.0 = None;
     }

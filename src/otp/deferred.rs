@@ -31,7 +31,7 @@ impl<T> Deferred<T> {
     }
 }
 
-/// Kept by the actor, to answer with.
+/// Kept by the actor, which answers with it later.
 pub struct Replier<T>(Rc<RefCell<Slot<T>>>);
 
 /// Makes the two halves of a later answer.
