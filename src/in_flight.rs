@@ -31,10 +31,10 @@ const SMALL_BYTES: usize = 64 << 10;
 /// The default bound is the memory divided by this.
 const OF_MEMORY: usize = 4;
 
-/// The sender of a request: its address and user.
+/// The sender of a request: its network and user.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Sender {
-    /// The peer's address; `None` for the Unix socket.
+    /// The peer's network, as returned by [`network_of`]; `None` for the Unix socket.
     pub(crate) peer: Option<IpAddr>,
     /// The local user at the other end of a Unix socket.
     pub(crate) uid: Option<u32>,

@@ -1,8 +1,8 @@
 //! The machine's resources: memory and file descriptors.
 //!
-//! SUMMARY   [`memory`] is the machine's memory, or the service's limit; [`connections_max`] is the number of
-//!           connections of a kind within the limit of open files, [`replication_connections`] that of replications,
-//!           and [`replications_max`] how many replications these suffice for.
+//! SUMMARY   [`memory`] is the machine's memory, or the service's limit if that is less. [`connections_max`] bounds the
+//!           connections of one kind by the limit of open files, and [`replication_connections`] those of replications;
+//!           [`replications_max`] is the number of replications that these suffice for.
 //! LIMITS    Only control groups of version 2 are read: the service's own and its ancestors.
 
 use std::fs;

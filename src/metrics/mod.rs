@@ -95,9 +95,9 @@ struct Inner {
 /// The metrics of a process: its pool's and its language's.
 #[derive(Clone, Debug)]
 pub struct ProcessMetrics {
-    /// Those of its pool.
+    /// The metrics of its pool.
     pub pool: Arc<PoolMetrics>,
-    /// Those of its language.
+    /// The metrics of its language.
     pub language: Arc<LanguageMetrics>,
 }
 

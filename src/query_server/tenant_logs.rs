@@ -135,7 +135,7 @@ struct Row {
     begun: u64,
     /// The number of the first line kept.
     first: u64,
-    /// Each without its number.
+    /// The lines kept, each without its number.
     lines: VecDeque<Bytes>,
     bytes: usize,
     /// Its key in [`Rows::order`].

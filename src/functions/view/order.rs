@@ -12,8 +12,8 @@ use super::documents::Document;
 /// Maximum documents from the oldest unanswered one to the last one sent.
 const DOCUMENTS_MAX: u64 = 4096;
 
-/// No further document is sent while the held answers have this many bytes. Answers to documents in flight may exceed
-/// it.
+/// While the held answers have this many bytes, only the oldest unanswered document may be sent. Answers to documents
+/// in flight may exceed it.
 const BYTES_MAX: usize = 16 << 20;
 
 /// The order in which documents are passed on.

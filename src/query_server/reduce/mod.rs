@@ -40,9 +40,9 @@ const RANKS: std::ops::RangeInclusive<i64> = 1..=100;
 pub struct ReduceRow<'a> {
     /// The emitting document's id: a JSON string.
     pub id: &'a str,
-    /// Its key.
+    /// The row's key.
     pub key: &'a str,
-    /// Its value.
+    /// The row's value.
     pub value: &'a str,
 }
 
