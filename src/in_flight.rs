@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sender_of_many_requests_leaves_as_much_as_it_holds() {
+    fn a_sender_of_many_requests_leaves_as_much_free_as_it_holds() {
         let in_flight = in_flight();
         let taken: Vec<Share> = (0..100)
             .map_while(|_| share(&in_flight, "ann", 5 << 20).ok())

@@ -83,7 +83,8 @@ pub(crate) fn replication_connections(replications: usize) -> ConnectionsMax {
     }
 }
 
-/// Returns how many replications can run if each keeps a connection open and half as many are left for others.
+/// Returns the number of replications that can run if each keeps a connection open for its feed, and half as many
+/// connections are left for other requests.
 pub(crate) const fn replications_max(room: &ConnectionsMax) -> usize {
     room.descriptors / 3 * 2
 }

@@ -86,7 +86,7 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// Adds, for each kind of label, how many names share the row [`REST`].
+/// Adds, for each label, the number of names that share the row [`REST`].
 fn left_out(
     to: &mut Snapshot,
     status: &DaemonStatus,

@@ -92,12 +92,12 @@ impl Absorb for JobGroup {
 }
 
 impl JobGroup {
-    /// Returns how many changes its jobs still have to replicate, as last known.
+    /// Returns the number of changes that its jobs still have to replicate, as last known.
     pub(super) fn lag(&self) -> u64 {
         self.lag.load(Ordering::Relaxed)
     }
 
-    /// Returns how many jobs fail, and how long the longest failure has lasted; zero if none fails.
+    /// Returns the number of failing jobs, and how long the longest failure has lasted; zero if none fails.
     pub(super) fn failing(&self, now: WallTime) -> (u64, Duration) {
         let failing = self.lock();
         let mut count = failing.waiting_count;
@@ -153,7 +153,7 @@ fn take_one<K: Ord>(counts: &mut BTreeMap<K, u64>, key: &K) {
 }
 
 impl GroupMember {
-    /// Sets how many changes the job still has to replicate. An unknown number leaves the last one.
+    /// Sets the number of changes that the job still has to replicate; an unknown number leaves the last one.
     pub(crate) fn set_lag(&mut self, lag: Option<u64>) {
         if let Some(lag) = lag {
             let before = std::mem::replace(&mut self.lag, lag);
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_fails_until_a_run_has_gone_well_for_long_enough() {
+    fn a_job_counts_as_failing_until_a_run_has_been_healthy_for_long_enough() {
         let groups = JobGroups::default();
         let mut jobs = [(); 3].map(|()| groups.join(None));
         jobs[0].set_failing(waits(20));

@@ -131,7 +131,7 @@ mod tests {
         }
     }
 
-    /// Answers all pending requests; returns how many callers still waited, and how many had gone.
+    /// Answers all pending requests; returns the number of callers that still waited, and of callers that had gone.
     struct AnswerAll;
 
     impl Message for AnswerAll {

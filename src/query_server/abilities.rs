@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[actix_rt::test]
-    async fn an_ability_is_absent_only_when_the_child_says_so() {
+    async fn an_ability_is_absent_only_if_the_child_refuses_it() {
         let absent = |how: &str| Finding::Absent(how.into());
         let reset = "read -r line; echo true; read -r line; ";
         for (script, finding) in [
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[actix_rt::test]
-    async fn one_result_for_two_functions_is_one_reducer() {
+    async fn a_child_with_one_result_for_two_functions_lacks_several_reducers() {
         let script = "read -r line; echo true; read -r line; echo '[true, [6.5]]'";
         let finding = found(&server(script), Ability::SeveralReducers).await;
         let how = "when tried with two, it answered [true, [6.5]]";

@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_is_open_until_it_says_end_or_fails() {
+    fn a_list_is_open_until_it_ends_or_fails() {
         assert!(leaves_list_open(b"[\"start\",[],{}]"));
         assert!(leaves_list_open(b" [ \"chunks\",[]]"));
         assert!(!leaves_list_open(b"[\"end\",[]]"));

@@ -40,7 +40,7 @@ export function byTrouble({ status: { pools }, health: { daemons: [{ problems }]
   return pools.map((pool) => withProblem(pool, problems)).toSorted((one, other) => weight(other) - weight(one) || one.name.localeCompare(other.name));
 }
 
-// A table of the processes of these pools, which have the form of `/_status`.
+// A table of the processes of these pools, whose form is that of `/_status`.
 export function procsTable(pools) {
   const procs = pools.flatMap((pool) => pool.procs.map((proc) => [pool.name, proc]));
   const columns = [["Pool", "first"], ["State", "first"], ["Database", "first"], ["PID", "number"], ["Client", ""], ["Design documents", "number"],

@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_beyond_floats_are_none() {
+    fn results_beyond_the_range_of_floats_are_none() {
         assert!(number("1e308").add(&number("1e308")).is_none());
         assert!(number("-1e200").square().is_none());
         let huge = number(&format!("1{}", "0".repeat(400)));
