@@ -2,8 +2,8 @@
 //!
 //! SUMMARY   [`InFlight`] tracks the total and who holds how much; a [`Share`] belongs to one request, and is
 //!           returned with it.
-//! PROMISES  All shares together never exceed the bound. A sender with other requests gets a large one only if as
-//!           much stays free as it then holds. A part is reserved for small requests.
+//! PROMISES  All shares together never exceed the bound. A sender with other requests gets a large share only if
+//!           as much remains free as it then holds. A part is reserved for small requests.
 //! CALLED    By HTTP for bodies and answers, by connections of the sockets for lines and replies.
 //! SOURCE    Dynamic thresholds for shared buffers (Choudhury and Hahne, 1998).
 
@@ -16,25 +16,25 @@ use tokio::sync::watch;
 use crate::config::Config;
 use crate::machine_bounds;
 
-/// An eighth of the bound is reserved for small requests.
+/// The bound divided by this, an eighth, is reserved for small requests.
 const KEPT_FOR_SMALL: usize = 8;
 
-/// Half of that is reserved for senders that hold little.
+/// The bound divided by this, half of that eighth, is reserved for senders that hold little.
 const KEPT_FOR_FEW: usize = 16;
 
-/// Little: up to the bound divided by this, for all requests of a sender together.
+/// A sender holds little if all its requests together hold at most the bound divided by this.
 const LITTLE: usize = 64;
 
-/// The size of a small request, in bytes.
+/// Maximum size of a small request, in bytes.
 const SMALL_BYTES: usize = 64 << 10;
 
 /// The default bound is the memory divided by this.
 const OF_MEMORY: usize = 4;
 
-/// The sender of a request: its address and user.
+/// The sender of a request: its network and user.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Sender {
-    /// The peer's address; `None` for the Unix socket.
+    /// The peer's network, as returned by [`network_of`]; `None` for the Unix socket.
     pub(crate) peer: Option<IpAddr>,
     /// The local user at the other end of a Unix socket.
     pub(crate) uid: Option<u32>,
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sender_of_many_requests_leaves_as_much_as_it_holds() {
+    fn a_sender_of_many_requests_leaves_as_much_free_as_it_holds() {
         let in_flight = in_flight();
         let taken: Vec<Share> = (0..100)
             .map_while(|_| share(&in_flight, "ann", 5 << 20).ok())
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn all_shares_together_never_pass_the_bound() {
+    fn all_shares_together_never_exceed_the_bound() {
         let in_flight = in_flight();
         let users: Vec<String> = (0..1000).map(|number| number.to_string()).collect();
         let taken: Vec<Share> = (users.iter())

@@ -1,8 +1,8 @@
 //! The machine's resources: memory and file descriptors.
 //!
-//! SUMMARY   [`memory`] is the machine's memory, or the service's limit; [`connections_max`] is the number of
-//!           connections of a kind within the limit of open files, [`replication_connections`] that of replications,
-//!           and [`replications_max`] how many replications these suffice for.
+//! SUMMARY   [`memory`] is the machine's memory, or the service's limit if that is less. [`connections_max`] bounds the
+//!           connections of one kind by the limit of open files, and [`replication_connections`] those of replications;
+//!           [`replications_max`] is the number of replications that these suffice for.
 //! LIMITS    Only control groups of version 2 are read: the service's own and its ancestors.
 
 use std::fs;
@@ -17,7 +17,7 @@ pub(crate) const DESCRIPTORS_RESERVED: usize = 64;
 /// Minimum number of connections of a kind: fewer would be useless.
 const CONNECTIONS_MIN: usize = 4;
 
-/// Assumed if the machine does not report its memory, in bytes.
+/// The memory that is assumed if the machine does not report it, in bytes.
 const MEMORY_UNKNOWN: usize = 1 << 30;
 
 /// Returns the memory that the service may use, in bytes.
@@ -62,8 +62,8 @@ fn group_limit(root: &Path, memberships: &str) -> Option<usize> {
     least
 }
 
-/// Returns the maximum of connections of one kind (HTTP, or clients of the sockets): at most `wanted`, and half of
-/// the descriptors left beyond those in use and the reserve.
+/// Returns the maximum of connections of one kind (HTTP, or clients of the sockets): `wanted`, limited to half of the
+/// descriptors that are neither in use nor reserved, or to [`CONNECTIONS_MIN`] if that is more.
 pub(crate) fn connections_max(wanted: usize) -> usize {
     share(descriptors(), descriptors_in_use(), wanted)
 }
@@ -83,13 +83,14 @@ pub(crate) fn replication_connections(replications: usize) -> ConnectionsMax {
     }
 }
 
-/// Returns how many replications can run if each keeps a connection open and half as many are left for others.
+/// Returns the number of replications that can run if each keeps a connection open for its feed, and half as many
+/// connections are left for other requests.
 pub(crate) const fn replications_max(room: &ConnectionsMax) -> usize {
     room.descriptors / 3 * 2
 }
 
-/// May run on an actor's thread: the kernel lists this from memory, in about a microsecond for each descriptor.
-/// Called once for many opened connections.
+/// Returns the number of open descriptors. May run on an actor's thread: the kernel lists them from memory, in about a
+/// microsecond for each. Called once for many opened connections.
 fn descriptors_in_use() -> usize {
     fs::read_dir("/proc/self/fd").map_or(0, Iterator::count)
 }
@@ -104,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_least_memory_limit_of_the_groups_above_counts() {
+    fn the_smallest_memory_limit_of_a_group_and_its_ancestors_applies() {
         let root = tempfile::tempdir().unwrap();
         let inner = root.path().join("a/b");
         fs::create_dir_all(&inner).unwrap();

@@ -1,7 +1,7 @@
 //! Shows and updates: make a response from a document and a request.
 //!
 //! SOURCE    couch_mrview_show: handle_doc_show/5, send_doc_update_response/6.
-//! DIFFERS   An answer of another kind is an error that quotes it. The caller, who has the database, writes the
+//! DIFFERS   An unexpected answer is an error that quotes it. The caller, who has the database, writes the
 //!           document of an update.
 
 use bytes::Bytes;
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_of_another_kind_breaks_the_protocol() {
+    fn an_unexpected_answer_breaks_the_protocol() {
         for answer in ["true", r#"["up",null,{}]"#, r#"["resp"]"#, r#"{"resp":{}}"#] {
             let error = read_response(bytes(answer)).unwrap_err();
             assert!(error.to_string().contains(answer), "{error}");

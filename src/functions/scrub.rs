@@ -47,7 +47,7 @@ fn is_secret(header: &str) -> bool {
     SECRET_HEADERS.contains(&header.as_str()) || header.starts_with(SECRET_PREFIX)
 }
 
-/// A quick check whether [`scrub`] may have anything to remove.
+/// Returns whether [`scrub`] may have anything to remove, by a quick search.
 fn may_have_secrets(json: &str) -> bool {
     let bytes = json.as_bytes();
     // A name may have escapes.
@@ -79,8 +79,7 @@ fn rebuilt<'a>(
     }
 }
 
-/// Passes the members of an object through `keep`. Returns `object` itself if nothing changes or it
-/// is no object.
+/// Passes the members of an object through `keep`. Returns `object` itself if nothing changes or it is not an object.
 fn members_kept<'a>(
     object: &'a str,
     keep: impl Fn(&str, &'a str) -> Option<Cow<'a, str>>,
@@ -113,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn credentials_are_taken_out_in_any_case_and_any_spelling() {
+    fn credentials_are_removed_in_any_case_and_spelling() {
         let req = r#"{ "headers": {"Host":"h", "AUTHORIZATION":"Basic eDp5","Cookie":"a=b",
             "proxy-Authorization":"x","X-Auth-CouchDB-Token":"t","\u0063ookie":"c","A":1.0} ,
             "cookie": {"AuthSession":"secret"}, "method" : "GET"}"#;
@@ -132,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn all_members_of_one_name_are_seen() {
+    fn all_members_with_the_same_name_are_scrubbed() {
         assert_eq!(
             scrubbed(r#"{"headers":{"cookie":1,"a":2,"cookie":3},"headers":{"Cookie":1}}"#),
             r#"{"headers":{"a":2},"headers":{}}"#
@@ -140,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_credentials_stays_byte_for_byte() {
+    fn a_request_without_credentials_is_unchanged_byte_for_byte() {
         for req in [
             r#"{ "headers" : {"Accept":"*/*" } , "body":"undefined", "n":1.0 }"#,
             r#"{"body":"the cookie and its authorization","form":{"cookie":"kept"}}"#,
@@ -153,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn members_are_taken_out_by_name() {
+    fn members_are_removed_by_name() {
         let req: Box<RawValue> =
             serde_json::from_str(r#"{"info":{},"path":["a"],"uuid":"u","form":{},"id":1}"#)
                 .unwrap();

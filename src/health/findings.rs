@@ -35,17 +35,17 @@ const LONG_WAIT_MS: u64 = 5_000;
 /// A response of the store that takes this long is a problem.
 const SLOW_ANSWER: Duration = Duration::from_secs(1);
 
-/// Processes of a pool ending by themselves within [`WITHIN`] that count as a problem.
+/// This many processes of a pool that end by themselves within [`WITHIN`] are a problem.
 const DEATHS_MAX: u64 = 5;
 
-/// Calls that got no process of a pool in time, within [`WITHIN`], that count as a problem, even if none waited for
+/// This many calls that get no process of a pool in time, within [`WITHIN`], are a problem, even if none waited for
 /// [`LONG_WAIT_MS`].
 const UNSERVED_MAX: u64 = 5;
 
-/// Restarts of an actor within [`WITHIN`] that count as a problem.
+/// This many restarts of an actor within [`WITHIN`] are a problem.
 const RESTARTS_MAX: u64 = 3;
 
-/// One failing replication in this many, for one reason, makes a problem critical.
+/// A reason for which at least one replication in this many fails is a critical problem.
 const CRITICAL_PART: u64 = 10;
 
 /// Maximum daemons named in a problem.
@@ -117,7 +117,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// Returns the default severity of this kind, and for how many seconds the condition lasts before it is a
+    /// Returns the default severity of this kind, and how many seconds the condition must last before it is a
     /// problem.
     const fn row(self) -> (&'static str, u64) {
         match self {
@@ -137,17 +137,17 @@ impl Kind {
         }
     }
 
-    /// Whether it reports a permanent loss, until acknowledged.
+    /// Returns whether this kind is a loss, which remains a problem until it is acknowledged.
     pub const fn is_loss(self) -> bool {
         matches!(self, Self::DocumentsRefused | Self::RecordsDropped)
     }
 
-    /// How long a condition of this kind lasts before it is a problem.
+    /// Returns how long a condition of this kind must last before it is a problem.
     pub const fn delay(self) -> Duration {
         Duration::from_secs(self.row().1)
     }
 
-    /// Returns a problem of this kind, which concerns this many objects.
+    /// Returns a problem of this kind that concerns `count` objects.
     pub fn found(
         self,
         subject: &str,
@@ -183,7 +183,7 @@ pub(crate) fn of_status(status: &DaemonStatus) -> Vec<Problem> {
     none.into_iter().chain(pools).chain(services).collect()
 }
 
-/// A native language starts no process, so it always works.
+/// Reports that no pool works. Ignores pools of native languages, which start no process.
 fn of_all_pools(pools: &[PoolStatus]) -> Option<Problem> {
     let pools: Vec<&PoolStatus> = pools.iter().filter(|pool| pool.command != NATIVE).collect();
     let is_dead = |pool: &&PoolStatus| {
@@ -435,7 +435,7 @@ fn names(reports: &[&Report], said: impl Fn(&Report) -> String) -> String {
     }
 }
 
-/// The costs of databases could not be saved.
+/// Reports that the costs of databases could not be saved.
 pub(crate) fn of_costs(error: &str) -> Problem {
     let cause = format!("the costs of databases are not saved, and a restart loses them: {error}");
     let remedy = "make room for [log] costs, or check its permissions; Settee retries every minute";
@@ -461,9 +461,8 @@ pub(crate) fn of_runs(troubles: &RunTroubles) -> Vec<Problem> {
 fn of_slow(slow: &SlowServer, jobs: u64) -> Problem {
     let SlowServer { server, average } = slow;
     let seconds = average.as_secs_f64();
-    let cause = format!(
-        "its answers took {seconds:.1} s on average lately; {jobs} replications run with it"
-    );
+    let cause =
+        format!("its answers took {seconds:.1} s on average lately; {jobs} replications use it");
     let remedy = "check the load of that server, and the network";
     Kind::ServerSlow.found(server, jobs, cause, remedy)
 }
@@ -515,14 +514,14 @@ pub(crate) struct Counted {
     pub unwritten_last: Option<(String, &'static str)>,
     /// Restarts of each actor.
     pub restarts: BTreeMap<&'static str, u64>,
-    /// Requests of each kind answered by the store's database, and their total time in milliseconds.
+    /// Requests of each kind to the store's database, including failed ones, and their total time in milliseconds.
     pub requests: BTreeMap<&'static str, (u64, u64)>,
 }
 
 /// The remedy for a slow store.
 const SLOW_STORE: &str = "check the store's disk or database, and the load of this machine";
 
-/// Recent requests of a kind took this long on average.
+/// Reports that recent requests of a kind were slow on average.
 fn of_requests(kind: &str, average: Duration) -> Option<Problem> {
     let cause = format!(
         "its {kind} requests took {:.1} s on average within {} s",
@@ -560,7 +559,7 @@ pub(crate) fn of_increases(
     found
 }
 
-/// `note` records a counter, and returns its recent increase.
+/// Checks a pool's recent increases. `note` records a counter and returns its recent increase.
 fn of_pool_lately(
     pool: &PoolStatus,
     mut note: impl FnMut(&'static str, u64) -> u64,
@@ -613,7 +612,7 @@ fn of_restarts(actor: &str, restarts: u64) -> Problem {
     Kind::ActorFailing.found(actor, restarts, cause, remedy)
 }
 
-/// `unwritten` writes were refused recently; `last` is cause and remedy of the last one, if none was accepted since.
+/// Reports recently refused writes. `last` has the cause and remedy of the last one; `None` if one was accepted since.
 fn of_unwritten(unwritten: u64, last: Option<(String, &'static str)>) -> Option<Problem> {
     let (why, remedy) = last.filter(|_| unwritten > 0)?;
     let seconds = WITHIN.as_secs();

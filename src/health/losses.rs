@@ -1,6 +1,6 @@
-//! Unacknowledged losses, kept over restarts.
+//! Unacknowledged losses, kept across restarts.
 //!
-//! SUMMARY   Stored in a `_local/` document; if daemons share a database, each has its own.
+//! SUMMARY   They are stored in a `_local/` document; if daemons share a database, each has its own document.
 //! CALLED    By the HealthWatcher, which reads the document once and writes it on changes.
 //! LIMITS    A killed service loses changes since its last check.
 
@@ -32,7 +32,7 @@ fn name(store: &Store, daemon: &str) -> String {
     }
 }
 
-/// Reads a daemon's losses; a missing or invalid document has none.
+/// Reads a daemon's losses; returns none if the document is missing or invalid.
 pub(crate) async fn read(store: &Store, daemon: &str) -> Result<OpenLosses, StoreError> {
     let found = store.local(&name(store, daemon)).await?;
     let losses = found.and_then(|found| serde_json::from_str(&found.body).ok());

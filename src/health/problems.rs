@@ -35,7 +35,7 @@ struct Seen {
 }
 
 impl Problems {
-    /// Adds the findings of a check: of two of the same kind and subject, the later counts.
+    /// Adds the findings of a check; a finding replaces the earlier one of the same kind and subject.
     pub fn look(&mut self, now: Timestamp, problems: Vec<Problem>) {
         for found in problems {
             let Ok(kind) = found.kind.parse() else {

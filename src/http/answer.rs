@@ -116,7 +116,7 @@ impl Refusal {
         self
     }
 
-    /// Sets another name and code.
+    /// Replaces the status and the error's name.
     pub(super) fn named(mut self, status: StatusCode, error: &str) -> Self {
         self.status = status;
         self.with_member("error", error)
@@ -127,7 +127,7 @@ impl Refusal {
         self.name() == Some(error)
     }
 
-    /// Sets another reason.
+    /// Replaces the reason.
     pub(super) fn because(self, reason: impl Into<Value>) -> Self {
         self.with_member("reason", reason)
     }

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-/// Minimum length of a compressed text, in bytes: shorter ones fit one packet anyway.
+/// Minimum length of a text to compress, in bytes: a shorter one fits one packet anyway.
 const GZIP_MIN: usize = 1024;
 
 /// A text, compressed for the first client that accepts it.
@@ -26,7 +26,7 @@ pub(super) struct Text {
 }
 
 impl Text {
-    /// A permanent text: maximum compression.
+    /// Returns a permanent text, which gets the best compression.
     pub(super) const fn constant(text: &'static str) -> Self {
         Self {
             plain: Bytes::from_static(text.as_bytes()),
@@ -35,7 +35,7 @@ impl Text {
         }
     }
 
-    /// A short-lived text: fastest compression.
+    /// Returns a short-lived text, which gets the fastest compression.
     pub(super) fn passing(plain: Bytes) -> Self {
         Self {
             plain,
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn gzip_is_for_clients_that_name_it_and_do_not_refuse_it() {
+    fn gzip_is_sent_only_to_clients_that_accept_it_by_name() {
         let accepts = |value: &str| {
             let request = TestRequest::default().insert_header(("Accept-Encoding", value));
             accepts_gzip(&request.to_http_request())

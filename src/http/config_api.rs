@@ -26,13 +26,13 @@ pub(super) async fn everything(shared: Data<HttpContext>) -> Answer {
     for setting in shared.config().settings() {
         let name = setting.section.as_str();
         let section = sections.entry(name).or_insert_with(|| json!({}));
-        // In the form of the configuration file, as CouchDB does.
+        // Values are written as in the configuration file, as in CouchDB.
         section[&setting.key] = setting.plain().into();
     }
     Ok(answer::ok(&sections))
 }
 
-/// `GET /_node/_local/_config/SECTION`. For an unknown section CouchDB returns an empty object.
+/// `GET /_node/_local/_config/SECTION`. The answer for an unknown section is an empty object, as in CouchDB.
 pub(super) async fn section(name: Path<String>, shared: Data<HttpContext>) -> Answer {
     let all = shared.config().settings();
     let ours = all.iter().filter(|setting| setting.section == *name);
@@ -94,7 +94,7 @@ fn known(config: &Config, section: &str, key: &str) -> Result<String, Refusal> {
 fn check_settable(section: &str, key: &str) -> Result<(), Refusal> {
     match keys::refused_over_http(section, key) {
         Some(why) => Err(Refusal::forbidden(format!(
-            "[{section}] {key} comes from files and the environment only, for {why}: set it there, \
+            "[{section}] {key} can be set only in files and the environment, because {why}: set it there, \
              and reload the configuration or restart the service"
         ))),
         None => Ok(()),
@@ -111,7 +111,7 @@ async fn set(
     let (section, key) = place.into_inner();
     check_settable(&section, &key)?;
     let before = find(&shared.config(), &section, &key);
-    // A new pool accepts keys that are fixed once it exists.
+    // A new pool, or other new section of a family, accepts keys that are fixed once it exists.
     let is_new = keys::family(&section).is_some() && before.is_none();
     if keys::kind(&section, &key).is_some() && !keys::runtime(&section, &key) && !is_new {
         return Err(Refusal::bad_request(format!(

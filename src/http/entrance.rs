@@ -1,7 +1,7 @@
 //! The processing of every request before its handler, and of every answer after it.
 //!
-//! SUMMARY   [`serve`] is a middleware around all routes: it handles the sender, the request id, the memory of the
-//!           request, and its duration. [`expected`] runs before it for requests whose body waits for `100 Continue`.
+//! SUMMARY   [`serve`] is a middleware around all routes: it identifies the sender, and tracks the request's id, memory
+//!           and duration. [`expected`] runs before it for requests whose body waits for `100 Continue`.
 //! PROMISES  Without a login, a visitor does not learn whether a path that is not public exists. The memory of a
 //!           request is held until its answer has been sent.
 
@@ -28,7 +28,7 @@ use crate::in_flight::{Sender, network_of};
 use crate::operations::{Route, Who};
 use crate::query_server::request_id::RequestId;
 
-/// The id of a request, in both directions.
+/// The header with the id of a request, in the request and in its answer.
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// Answers a request, and counts it.
@@ -163,12 +163,13 @@ fn renew_session(request: &HttpRequest, response: &mut HttpResponse, shared: &Ht
     }
     let visitor = request.extensions().get::<Rc<Visitor>>().cloned();
     if let Some(cookie) = visitor.and_then(|visitor| renewed_session(request, shared, &visitor)) {
-        // A cookie of these letters is always valid.
+        // The characters of a session cookie are always valid.
         let _ = response.add_cookie(&cookie);
     }
 }
 
-/// Holds the memory of a request until its answer has been sent. Refuses an answer for which memory is lacking.
+/// Holds the memory of a request until its answer has been sent. Replaces an answer for which there is no
+/// memory with an error.
 fn hold(request: &HttpRequest, response: HttpResponse, exchange: Exchange) -> HttpResponse {
     let account = request.extensions_mut().remove::<Account>();
     let length = match response.body().size() {

@@ -1,10 +1,10 @@
 //! Requests that stream lines in both directions at once.
 //!
-//! SUMMARY   The first line of the body has the arguments. [`answer`] passes the other lines to work on the pool's
-//!           arbiter, and its results to the client.
-//! PROMISES  Memory is bounded: a client that sends faster than functions run, or reads slower, has to wait. A late
-//!           error is a last line `{"error", "reason", ..}`; one before the first answer has its status code. However
-//!           the request ends, the work and its resources end with it.
+//! SUMMARY   The first line of the body has the arguments. [`answer`] passes the other lines to the work, which runs
+//!           on the pool's arbiter, and passes its results to the client.
+//! PROMISES  Memory is bounded: a client that sends faster than functions run, or reads slower, has to wait. An
+//!           error after the first answer is a last line `{"error", "reason", ..}`; an earlier one has its status code.
+//!           However the request ends, the work and its resources end with it.
 //! LIMITS    A client has to read while it writes. The answer's head is sent with its first piece.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,7 +23,7 @@ use crate::actors::pool_executor::PoolWork;
 use crate::messages::client_error::ErrorReply;
 use child::line_buffer::{LineBuffer, LineTooLong};
 
-/// Pieces of the answer queued for the client.
+/// Maximum pieces of the answer queued for the client.
 pub(super) const ANSWERS_AHEAD: usize = 16;
 
 /// The lines of a body, as they arrive.
@@ -63,7 +63,7 @@ impl Lines {
         Ok((arguments, lines))
     }
 
-    /// Returns the next line, at the end the rest, then `None`. Errors name the line by `what`.
+    /// Returns the next line; at the end of the body an unterminated line, then `None`. Errors name the line by `what`.
     ///
     /// # Errors
     /// It is too long, or the body is too slow or truncated.
@@ -82,7 +82,7 @@ impl Lines {
     }
 }
 
-/// Answers with the output of `answers` until the work drops its end. Meanwhile `pump` passes the body to the work.
+/// Answers with the output of `answers` until the work drops the sender. Meanwhile `pump` passes the body to the work.
 pub(super) async fn answer<W: PoolWork<Output = Result<(), Refusal>>>(
     pump: impl Future<Output = ()> + 'static,
     answers: mpsc::Receiver<Bytes>,
@@ -116,7 +116,7 @@ impl Pieces for LineStream {
                 Some(()) = OptionFuture::from(self.pump.as_mut()) => self.pump = None,
             }
         };
-        // The work drops its end when done.
+        // The work drops the sender when done.
         if answer.is_none()
             && let Some(work) = self.work.take()
         {
@@ -139,7 +139,7 @@ pub(super) fn recorded(
     }
 }
 
-/// The client does not read its answer.
+/// Returns the refusal of a client that does not read its answer.
 pub(super) fn not_read() -> Refusal {
     let reason = format!("the answer was not read for {} s", IDLE_MAX.as_secs());
     Refusal::new(StatusCode::REQUEST_TIMEOUT, "timeout", reason)

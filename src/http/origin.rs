@@ -17,7 +17,7 @@ use actix_web::http::{Method, Version};
 
 use super::answer::Refusal;
 
-/// The kind of page that a request comes from: browsers send it, and pages cannot set it.
+/// The header with the kind of page that a request comes from: browsers send it, and pages cannot set it.
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// Refuses a request to a host name that is not allowed or from a page of another origin; `hosts` are additional names
@@ -46,7 +46,7 @@ pub(super) fn check(head: &RequestHead, hosts: &[String]) -> Result<(), Refusal>
 
 /// Returns the host of a request. HTTP/1.0, which browsers do not use, may have none.
 fn host(head: &RequestHead) -> Result<Option<Authority>, Refusal> {
-    let named = only(head, header::HOST).map_err(|()| foreign_host("a header that is no text"))?;
+    let named = only(head, header::HOST).map_err(|()| foreign_host("a header that is not text"))?;
     // A URL's authority overrides the header, so both have to be valid.
     let target = head.uri.authority().map(Authority::as_str);
     if let (Some(named), Some(target)) = (named, target)
@@ -66,7 +66,7 @@ fn host(head: &RequestHead) -> Result<Option<Authority>, Refusal> {
     }
 }
 
-/// Returns the text of a header that must not occur twice.
+/// Returns the text of a header, which must not occur twice.
 fn only(head: &RequestHead, name: HeaderName) -> Result<Option<&str>, ()> {
     let mut values = head.headers.get_all(name);
     let first = values.next();
@@ -128,7 +128,7 @@ fn foreign_host(host: &str) -> Refusal {
 }
 
 fn foreign_page() -> Refusal {
-    Refusal::forbidden("requests of a web page from elsewhere are not answered")
+    Refusal::forbidden("requests from a web page of another origin are refused")
 }
 
 #[cfg(test)]

@@ -104,7 +104,7 @@ impl Params {
             Ok(number) if number < 0 => Err(query_parse_error(format!(
                 "Invalid value for positive integer: {text:?}"
             ))),
-            // Larger than any count.
+            // A number that does not fit is larger than any count.
             Ok(number) => Ok(Some(usize::try_from(number).unwrap_or(usize::MAX))),
             Err(_) => Err(query_parse_error(format!(
                 "Invalid value for integer: {text:?}"
@@ -146,7 +146,7 @@ impl FromRequest for Params {
     }
 }
 
-/// Names of parameters that are JSON in a query.
+/// Returns whether the parameter with this name is JSON in a query.
 fn is_key(name: &str) -> bool {
     matches!(
         name,

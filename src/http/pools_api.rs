@@ -1,7 +1,7 @@
 //! `/_pools`: shows and changes pools over HTTP.
 //!
 //! SUMMARY   `GET` shows, `PUT` adds or changes, `DELETE` removes; `POST` of `_terminate_stale` and
-//!           `_unthrottle` does what the names say. Bodies are the keys of a section `[pools.NAME]`.
+//!           `_unthrottle` does what the names say. A body has keys of a section `[pools.NAME]`.
 //! PROMISES  The answer lists the changes made. A body cannot set a command. Changes require an operator.
 //! SOURCE    pidq: add_pool/1, remove_pool/2; pooler: pool_reconfigure/2.
 
@@ -112,7 +112,9 @@ pub(super) async fn put(
     let mut settings: Map<String, Value> = match body.0.text()?.trim() {
         "" => Map::new(),
         text => serde_json::from_str(text).map_err(|_| {
-            Refusal::bad_request("the body must be a JSON object of settings, {\"max\": 3}")
+            Refusal::bad_request(
+                "the body must be a JSON object of settings, {\"max\": 3} for example",
+            )
         })?,
     };
     // An operator may not decide who runs commands.
@@ -194,7 +196,7 @@ fn changed(code: StatusCode, pool: &str, changes: &[PoolChange]) -> HttpResponse
     answer::with_status(code, &json!({"ok": true, "pool": pool, "changes": changes}))
 }
 
-/// The pool without its processes, which have their own path.
+/// Returns the pool without its processes, which have their own path.
 fn without_procs(pool: &PoolStatus) -> Value {
     let mut value = serde_json::to_value(pool).unwrap_or_default();
     if let Some(members) = value.as_object_mut() {
@@ -207,7 +209,7 @@ async fn one(name: &str, shared: &HttpContext) -> Result<PoolStatus, Refusal> {
     let name = language_name(name);
     let pool = Some(name.clone());
     let mut pools = pools(shared, pool, PoolsSnapshot::status).await?.pools;
-    // Of two pools with the name one is being removed.
+    // Of two pools with this name, one is being removed.
     let staying = pools.iter().position(|pool| pool.removing.is_none());
     if pools.is_empty() {
         Err(PoolError::NotFound(name).into())

@@ -14,7 +14,7 @@ pub(super) struct Reads {
     pub(super) has_body: bool,
 }
 
-/// In the order of the routes.
+/// What each route reads, in the order of the routes.
 static READS: LazyLock<Vec<Reads>> = LazyLock::new(|| {
     let described: Value = serde_json::from_str(include_str!("shapes.json"))
         .expect("HTTP: the description of the routes is JSON");

@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_is_taken_apart_and_decoded() {
+    fn a_path_is_split_and_decoded() {
         let of = |path| segments(path).ok();
         let owned = |parts: &[&str]| Some(parts.iter().map(|&p| p.to_owned()).collect::<Vec<_>>());
         assert_eq!(of("/"), owned(&[]));

@@ -1,6 +1,6 @@
 //! The paths and their handlers.
 //!
-//! SUMMARY   [`answered_by`] maps each route of [`crate::operations`] to its handler; the row there has the
+//! SUMMARY   [`answered_by`] maps each route of [`crate::operations`] to its handler; its row there has the
 //!           permissions.
 //! PROMISES  The answer to a refused method lists the path's methods. `HEAD` is allowed wherever `GET` is, and a
 //!           trailing slash makes no difference.
@@ -234,7 +234,7 @@ fn can_be_recorded(order: &PendingOrder) -> Result<(), Refusal> {
     })
 }
 
-/// Makes the record of an answered order.
+/// Records an answered order.
 fn finish(order: &PendingOrder, response: &HttpResponse) {
     let refusal = response
         .error()
@@ -273,7 +273,7 @@ async fn no_such_node(request: HttpRequest) -> Answer {
     })
 }
 
-/// The manager has ended: the service ends, or the manager is restarting.
+/// Returns the refusal after the manager has ended: the service is ending, or the manager is restarting.
 pub(super) fn shutting_down() -> Refusal {
     Refusal::unavailable("shutting_down", "the service is shutting down")
 }

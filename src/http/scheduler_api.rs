@@ -28,7 +28,7 @@ use crate::replicator::{DocState, JobOrder, NAME};
 /// Jobs on a page by default.
 const LIMIT: usize = 100;
 
-/// Returns whose jobs a visitor may see, or order: with the right all users', otherwise their own.
+/// Returns whose jobs a visitor may see or order: those of all users with the right, otherwise only their own.
 fn whose(user: &Visitor, who: Who) -> Result<Whose, Refusal> {
     user.check(who)?;
     Ok(match who.right() {
@@ -131,7 +131,7 @@ fn page<T>(all: Vec<T>, skip: usize, limit: usize) -> (usize, Vec<T>) {
     (all.len(), all.into_iter().skip(skip).take(limit).collect())
 }
 
-/// `GET /_scheduler/jobs/NAME`, by its id or its document.
+/// `GET /_scheduler/jobs/NAME`: a job, by its id or that of its document.
 pub(super) async fn job(name: Path<String>, shared: Data<HttpContext>, user: User) -> Answer {
     let whose = whose(&user, Route::Job.who())?;
     Ok(answer::ok(&shared.replications.job(&name, &whose).await?))
@@ -190,7 +190,7 @@ enum DocsPath {
     Document(String, String),
 }
 
-/// Parses a path.
+/// Parses the parts of a path after `docs`.
 ///
 /// # Errors
 /// No part of it names a replicator database.
@@ -274,7 +274,7 @@ async fn list(params: Params, shared: &HttpContext, user: &Visitor) -> Answer {
     Ok(answer::ok(&listing))
 }
 
-/// Parses names of states; `more` are also valid.
+/// Parses names of states: those of documents, and `more`.
 fn states(text: Option<&str>, more: &[DocState]) -> Result<Vec<DocState>, Refusal> {
     let Some(text) = text else {
         return Ok(Vec::new());
@@ -340,7 +340,7 @@ impl From<ReplicatorError> for Refusal {
     }
 }
 
-/// A job's error is `kind: text`.
+/// Returns the refusal for a crashed job, whose error is `kind: text`.
 fn crashed(text: &str) -> Refusal {
     let is_kind =
         |word: &str| !word.is_empty() && word.chars().all(|c| c.is_ascii_lowercase() || c == '_');

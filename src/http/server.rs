@@ -4,8 +4,8 @@
 //! PROMISES  When it has ended, the address is free and no request is open. Idle connections are closed
 //!           [`LAST_REQUESTS_MAX`] after the order to stop; open requests may finish.
 //! CALLED    Started and stopped by the supervisor.
-//! LIMITS    With open connections, a graceful stop may end up to a second after that time and the last request:
-//!           the server polls once a second whether they are closed.
+//! LIMITS    A graceful stop with open connections may end up to a second late: the server checks once a second
+//!           whether they are closed.
 
 use std::future::ready;
 use std::io;
@@ -66,7 +66,7 @@ pub(crate) struct HttpOptions {
     pub(crate) plain: Option<Rc<Bound>>,
     /// The address with TLS, if any.
     pub(crate) encrypted: Option<Rc<Bound>>,
-    /// The certificate for that.
+    /// The certificate for TLS.
     pub(crate) certificate: Arc<Certificate>,
     /// Shared state of all request handlers.
     pub(crate) shared: Arc<HttpContext>,
@@ -100,7 +100,7 @@ impl HttpServer {
         self.pid_guard.pid()
     }
 
-    /// Returns a server; `None` if everything is already closed.
+    /// Returns a server; `None` if the sockets are already closed.
     fn listen(&self) -> io::Result<Option<(Server, Arc<Connections>)>> {
         // Without enough watches, the library panics when it starts its threads.
         watches::require(WATCHES_MIN)?;
@@ -119,7 +119,7 @@ impl HttpServer {
         Ok(Some((server, connections)))
     }
 
-    /// The addresses and their schemes.
+    /// Returns the TCP addresses with their schemes.
     fn bound(&self) -> impl Iterator<Item = (&'static str, &Bound)> {
         let plain = self.options.plain.as_deref().map(|bound| ("http", bound));
         let encrypted = self.options.encrypted.as_deref();
@@ -353,7 +353,7 @@ impl Listening {
     ) -> Result<(Guarded<UnixStream>, Option<SocketAddr>), DispatchError> {
         let holder = local_holder(&stream, &self.shared.user_names);
         let Some(place) = self.connections.enter(Peer::User(holder.uid)) else {
-            // As above.
+            // As in `let_in`.
             let _ = stream.try_write(BUSY);
             return Err(io::Error::from(io::ErrorKind::ConnectionRefused).into());
         };

@@ -56,7 +56,7 @@ fn with_cookie(mut response: HttpResponse, cookie: &Cookie<'_>) -> Answer {
     Ok(response)
 }
 
-/// The administrators' role has CouchDB's name.
+/// Returns the names of roles; that of administrators is CouchDB's.
 fn roles(rights: &Rights) -> Vec<&'static str> {
     let name = |role: &Role| match role {
         Role::Admin => "_admin",
@@ -109,7 +109,7 @@ pub(super) async fn log_in(
     with_cookie(answer::ok(&value), &cookie)
 }
 
-/// Returns the user's name.
+/// Checks a password and returns the user's name.
 async fn with_password(user: &User, shared: &HttpContext, login: Login) -> Result<String, Refusal> {
     let Login { name, password } = login;
     let checked = shared.authority.log_in(&name, &password, user.peer());

@@ -25,7 +25,7 @@ struct Feed {
     logs: Arc<TenantLogs>,
     db: String,
     since: u64,
-    /// Remaining pages; `None`: also new ones.
+    /// Remaining pages; `None` if the feed continues with new lines.
     pages: Option<usize>,
     /// Whether nothing was sent yet.
     is_first: bool,

@@ -1,7 +1,7 @@
 //! Errors that the HTTP server's library reports only to the `log` crate.
 //!
 //! SUMMARY   [`take_over`] redirects them to the service's log.
-//! LIMITS    One warning in 1000 s for all of them.
+//! LIMITS    At most one warning in 1000 s for all of them together.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -11,7 +11,7 @@ use slog::{Logger, warn};
 use super::RepeatLimiter;
 use crate::otp::clock::Clock;
 
-/// The source of logged errors.
+/// The crate whose errors are logged.
 const LIBRARY: &str = "actix_server";
 
 struct Libraries {
@@ -54,7 +54,7 @@ impl log::Log for Libraries {
         };
         warn!(self.log, "the HTTP server cannot serve a connection"; "suppressed" => suppressed, "error" => error,
             "effect" => "connections are closed, or wait to be accepted",
-            "remedy" => remedy.unwrap_or("raise the limit that `error` speaks of"));
+            "remedy" => remedy.unwrap_or("raise the limit that `error` names"));
     }
 
     fn flush(&self) {}

@@ -27,8 +27,8 @@ pub struct PlanReload;
 #[rtype(result = "Result<Vec<Change>, ReloadError>")]
 pub struct CompareFiles;
 
-/// Sets one value that overrides files, environment and options, until the service ends or for all daemons of a
-/// database; or unsets it. The answer is that of [`Reload`].
+/// Sets one value that overrides files, environment and options until the service ends, or for all daemons that share
+/// a database until it is unset; or unsets it. The answer is that of [`Reload`].
 #[derive(Clone, Debug, Message)]
 #[rtype(result = "Result<Vec<Change>, ReloadError>")]
 pub(crate) struct SetValue {

@@ -20,7 +20,7 @@ pub(crate) struct ServerReach {
     pub answers: bool,
 }
 
-/// A member starts: earlier ownership is lost. Answers the pid of the actor that the member depends on.
+/// A member starts, so earlier ownership is lost. The answer is the pid of the actor that the member depends on.
 #[derive(Message)]
 #[rtype(result = "Pid")]
 pub(crate) struct JoinFleet {
@@ -39,7 +39,7 @@ pub(crate) enum OwnedChange {
     /// It is owned from now on.
     Claimed {
         doc: DocId,
-        /// For how long.
+        /// Until when it is owned.
         lease: Arc<DocLease>,
     },
     /// Stop its job with a checkpoint, then send [`DocStopped`].

@@ -38,7 +38,7 @@ pub struct GetProc {
     pub limits: Option<CallerLimits>,
     /// The client's description for display, if known.
     pub who: Option<Arc<Holder>>,
-    /// The call that the process will serve, if it is one of ours.
+    /// The function call that the process will serve, if any.
     pub(crate) call: Option<Arc<Call>>,
 }
 
@@ -88,7 +88,7 @@ pub(crate) struct ProcFailure {
 }
 
 impl ProcFailure {
-    /// Any other failure of the query server.
+    /// Returns a failure of the query server other than a [`PromptError`].
     pub fn of_server(reason: impl Into<String>) -> Self {
         Self {
             reason: reason.into(),

@@ -172,7 +172,7 @@ fn the_page_has_the_table_of_all_metrics() {
     );
 }
 
-/// Rows of the table of labels: label, maximum number of values.
+/// Returns the rows of the table of labels: each label and its maximum number of values.
 fn documented() -> BTreeMap<&'static str, usize> {
     let (_, table) = DOCUMENT.split_once("## Labels\n").expect("a section");
     let rows = table.lines().skip_while(|line| !line.starts_with("| `"));
@@ -187,7 +187,8 @@ fn documented() -> BTreeMap<&'static str, usize> {
     .collect()
 }
 
-/// Every value that labels can have, and more pools, languages, services and groups than get rows.
+/// Returns metrics with every value that labels can have, and with more pools, languages, services and groups than get
+/// rows.
 fn crowded() -> Snapshot {
     let metrics = Metrics::new();
     let names: Vec<_> = (0..NAMES_MAX + 10)

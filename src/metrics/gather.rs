@@ -86,7 +86,7 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// Adds, for each kind of label, how many names share the row [`REST`].
+/// Adds, for each label, the number of names that share the row [`REST`].
 fn left_out(
     to: &mut Snapshot,
     status: &DaemonStatus,
@@ -95,7 +95,7 @@ fn left_out(
     services: &Rows<'_>,
 ) {
     let names = status.pools.iter().map(|pool| &*pool.name);
-    // A language gets its row with its first process: without a row for the rest, one without a row has had none.
+    // A language gets its row with its first process: unless the row `_other` exists, one without a row has had none.
     let spoken = status
         .pools
         .iter()
@@ -177,7 +177,7 @@ metrics! {
     counter("couchdb.query_server.time.other", "couchdb_query_server_time_other_total").unit("µs");
 }
 
-/// CouchDB's counters of its query servers as a whole.
+/// Adds CouchDB's counters of its query servers as a whole.
 fn query_servers(
     to: &mut Snapshot,
     pools: &Named<PoolMetrics>,
@@ -279,10 +279,10 @@ metrics! {
     gauge("settee.problems", "settee_problems").labels(&["kind", "severity"]);
 }
 
-/// The possible logs.
+/// The logs that may lose records.
 const LOGS: [&str; 3] = ["log", "access_log", "audit"];
 
-/// The program itself.
+/// Adds the metrics of the program itself.
 fn program(to: &mut Snapshot, inner: &Inner) {
     let uptime = inner.started.elapsed().as_secs_f64();
     to.add("couchdb_uptime_seconds", &[], uptime);
@@ -389,7 +389,7 @@ fn status_of_row(to: &mut Snapshot, name: &str, pools: &[&PoolStatus]) {
     }
 }
 
-/// Which layers of a cell are in effect; without a cell none is.
+/// Returns each layer, and whether it is in effect; without a cell none is.
 fn layers_of(sandbox: &SandboxStatus) -> Vec<(String, bool)> {
     if sandbox.mode == SandboxMode::Off.to_string() {
         let all = Layer::VARIANTS.iter();
@@ -412,7 +412,7 @@ metrics! {
     gauge("settee.service_stressed", "settee_service_stressed_seconds").unit("s").labels(&["service", "pool"]);
 }
 
-/// A row may cover several services, as with pools.
+/// Adds the status of the services. A row may cover several services, as with pools.
 fn status_of_services(
     to: &mut Snapshot,
     status: &DaemonStatus,

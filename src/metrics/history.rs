@@ -35,7 +35,7 @@ const _: () = {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Calls {
     pub(crate) calls: u32,
-    /// Those that failed.
+    /// The calls that failed.
     pub(crate) errors: u32,
 }
 
@@ -73,7 +73,7 @@ pub(crate) struct PoolReading {
     pub(crate) waiting: u32,
     /// Loans so far.
     pub(crate) lent: u64,
-    /// Total wait of their clients.
+    /// Total time that clients waited for these loans.
     pub(crate) waited: Duration,
 }
 
@@ -134,7 +134,7 @@ struct Sample {
     all: Numbers,
     docs_written: u32,
     pending: u64,
-    /// Those with activity.
+    /// The pools with activity.
     pools: Box<[(Arc<str>, Numbers)]>,
 }
 
@@ -161,7 +161,7 @@ pub(crate) struct Series {
     waiting: Vec<u32>,
     /// Loans.
     lent: Vec<u32>,
-    /// Total wait of their clients, in milliseconds.
+    /// Total time that clients waited for these loans, in milliseconds.
     waited_ms: Vec<u32>,
     /// Documents written by replications; not for pools.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_is_kept_than_the_bounds_say() {
+    fn samples_and_their_pools_are_bounded() {
         let mut history = History::default();
         let names: Vec<String> = (0..2 * POOLS_MAX).map(|n| format!("pool{n}")).collect();
         for at in 0..2 * SAMPLES_MAX as u64 {

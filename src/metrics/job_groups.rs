@@ -38,9 +38,9 @@ pub(super) struct JobGroup {
 struct FailingJobs {
     /// Start of the failure -> number of waiting jobs.
     waiting: BTreeMap<WallTime, u64>,
-    /// The sum of these.
+    /// The number of waiting jobs.
     waiting_count: u64,
-    /// When their runs count as successes, and start of the failure -> number of jobs being retried.
+    /// Time from which the run counts as a success, and start of the failure -> number of jobs being retried.
     retried: BTreeMap<(WallTime, WallTime), u64>,
 }
 
@@ -86,18 +86,18 @@ impl JobGroups {
     }
 }
 
-/// A group without jobs has counted nothing.
+/// A group is absorbed only when it has no jobs, so it has nothing to add.
 impl Absorb for JobGroup {
     fn absorb(&self, _: &Self) {}
 }
 
 impl JobGroup {
-    /// Returns how many changes its jobs still have to replicate, as last known.
+    /// Returns the number of changes that its jobs still have to replicate, as last known.
     pub(super) fn lag(&self) -> u64 {
         self.lag.load(Ordering::Relaxed)
     }
 
-    /// Returns how many jobs fail, and how long the longest failure has lasted; zero if none fails.
+    /// Returns the number of failing jobs, and how long the longest failure has lasted; zero if none fails.
     pub(super) fn failing(&self, now: WallTime) -> (u64, Duration) {
         let failing = self.lock();
         let mut count = failing.waiting_count;
@@ -115,7 +115,7 @@ impl JobGroup {
         )
     }
 
-    /// Nothing panics while it holds the lock, and the guarded value is always consistent.
+    /// Ignores poisoning: nothing panics while it holds the lock.
     fn lock(&self) -> MutexGuard<'_, FailingJobs> {
         self.failing.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -153,11 +153,11 @@ fn take_one<K: Ord>(counts: &mut BTreeMap<K, u64>, key: &K) {
 }
 
 impl GroupMember {
-    /// Sets how many changes the job still has to replicate. An unknown number leaves the last one.
+    /// Sets the number of changes that the job still has to replicate; an unknown number leaves the last one.
     pub(crate) fn set_lag(&mut self, lag: Option<u64>) {
         if let Some(lag) = lag {
             let before = std::mem::replace(&mut self.lag, lag);
-            // Wraps if it is less.
+            // Wraps if the lag has decreased.
             let change = lag.wrapping_sub(before);
             self.group.lag.fetch_add(change, Ordering::Relaxed);
         }
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_fails_until_a_run_has_gone_well_for_long_enough() {
+    fn a_job_counts_as_failing_until_a_run_has_been_healthy_for_long_enough() {
         let groups = JobGroups::default();
         let mut jobs = [(); 3].map(|()| groups.join(None));
         jobs[0].set_failing(waits(20));

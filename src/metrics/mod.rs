@@ -10,7 +10,7 @@
 //! CALLED    By the actors, to count; by HTTP and the tests, to read.
 //! SOURCE    couch_stats: the metrics under `couchdb.query_server` and their names.
 //! DIFFERS   Histograms count since the start rather than the last ten seconds. A prompt's time starts when it is the
-//!           oldest unanswered one, so that pipelined prompts do not count the same time repeatedly. Counted by pool
+//!           oldest unanswered one, so that pipelined prompts do not count the same time repeatedly. Counts are by pool
 //!           and by language.
 
 mod cells;
@@ -64,7 +64,7 @@ use policy::invariants::Invariant;
 /// HTTP methods counted separately, as in CouchDB.
 const METHODS: [&str; 7] = ["COPY", "DELETE", "GET", "HEAD", "OPTIONS", "POST", "PUT"];
 
-/// The codes of HTTP.
+/// The status codes of HTTP, each counted separately.
 const CODES: std::ops::Range<u16> = 100..600;
 
 /// All metrics. Clones share their counts.
@@ -78,7 +78,7 @@ struct Inner {
     languages: Names<LanguageMetrics>,
     clients: Arc<ClientMetrics>,
     services: Names<ServiceMetrics>,
-    /// The existing services; each ends with its actor.
+    /// The existing services; the entry of a service expires with its actor.
     service_states: Mutex<Vec<Weak<ServiceState>>>,
     http: HttpMetrics,
     replication: Arc<ReplicationMetrics>,
@@ -95,9 +95,9 @@ struct Inner {
 /// The metrics of a process: its pool's and its language's.
 #[derive(Clone, Debug)]
 pub struct ProcessMetrics {
-    /// Those of its pool.
+    /// The metrics of its pool.
     pub pool: Arc<PoolMetrics>,
-    /// Those of its language.
+    /// The metrics of its language.
     pub language: Arc<LanguageMetrics>,
 }
 
@@ -264,8 +264,8 @@ impl Metrics {
     }
 
     /// Reads everything. Gauges of existing objects come from the manager: `status` is its answer to
-    /// [`GetStatus`](crate::actors::proc_manager::GetStatus) for all pools, or the default without a manager. Reads
-    /// files of `/proc`, so not on an event loop.
+    /// [`GetStatus`](crate::actors::proc_manager::GetStatus) for all pools, or the default without a manager. It
+    /// reads files of `/proc`, so do not call it on an event loop.
     pub fn snapshot(&self, status: &DaemonStatus) -> Snapshot {
         gather::gather(&self.0, status)
     }

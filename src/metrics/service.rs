@@ -40,7 +40,7 @@ pub enum LendEnd {
 }
 
 impl LendEnd {
-    /// Returns the reason in the error of a connection's last line.
+    /// Returns why a connection ended, from the error in its last line.
     pub fn of(error: &ErrorReply) -> Self {
         match (error.name.as_str(), error.phase) {
             ("shutting_down", _) => Self::Shutdown,

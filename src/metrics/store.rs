@@ -16,8 +16,8 @@ metrics! {
     /// The metrics of the store; those of its database stay 0 if it is a file.
     #[derive(Debug, Default)]
     pub(crate) struct StoreMetrics {
-        /// Time of requests to the store's database, also failed ones: read, write (also messages between daemons),
-        /// lease (also claims and releases)
+        /// Time of requests to the store's database, including failed ones: read, write (including messages between
+        /// daemons), lease (including claims and releases)
         histogram("settee.store_request_time", "settee_store_request_seconds").unit("s").labels(&["request"])
             => requests: RequestTimes;
         /// Open connections to the store's database
@@ -26,12 +26,12 @@ metrics! {
         /// Connections made to the store's database: four, and one more for each lost connection
         counter("settee.store_connects", "settee_store_connects_total")
             => connects: Counter;
-        /// Writes of documents and job state that the store refused, not unanswered ones
+        /// Writes of documents and job state that the store refused; unanswered ones are not counted
         counter("settee.store_writes_refused", "settee_store_writes_refused_total")
             => pub refused: Counter;
     }
     beside {
-        /// Why it refused the last write, with the remedy; `None` once it accepts one.
+        /// Why the store refused the last write, with the remedy; `None` once it accepts one.
         refused_last: Mutex<Option<(String, &'static str)>>;
     }
 }
@@ -42,7 +42,7 @@ impl StoreMetrics {
         self.last().clone()
     }
 
-    /// Returns the number of answered requests of each kind, and their total time in milliseconds.
+    /// Returns the number of requests of each kind, including failed ones, and their total time in milliseconds.
     pub(crate) fn requests(&self) -> BTreeMap<&'static str, (u64, u64)> {
         let requests = DatabaseRequest::VARIANTS.iter().zip(&self.requests.0);
         let sums = requests.map(|(kind, times)| {

@@ -1,7 +1,7 @@
 //! The cost of each database since counting began: enough for an invoice.
 //!
 //! SUMMARY   [`TenantCosts::note`] records a finished call, [`TenantCosts::page`] lists databases,
-//!           [`TenantCosts::lines`] is the saved form, and [`TenantCosts::read`] loads it.
+//!           [`TenantCosts::lines`] returns the saved form, and [`TenantCosts::read`] loads it.
 //! PROMISES  Every call counts in one row, and no row ever decreases. A database keeps its row forever.
 //! LIMITS    At most [`TENANTS_MAX`] databases have a row; later ones, and those with names longer than
 //!           [`NAME_BYTES_MAX`], count in the row `_other`.
@@ -34,7 +34,7 @@ struct Head {
     since: String,
 }
 
-/// The version that is written.
+/// The version of the format that this program reads and writes.
 const FORM: u32 = 1;
 
 /// The costs of databases.

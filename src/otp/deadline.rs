@@ -39,7 +39,7 @@ impl<T: Copy + Ord> DeadlineTimer<T> {
         self.0 = Some((deadline, ctx.run_later(wait, look)));
     }
 
-    /// The timer has fired: the next deadline sets a new one.
+    /// Records that the timer has fired: the next deadline sets a new one.
     pub fn fired(&mut self) {
         self.0 = None;
     }
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[actix_rt::test]
-    async fn it_fires_once_and_at_the_deadline() {
+    async fn a_timer_fires_once_at_the_deadline() {
         tokio::time::pause();
         assert_eq!(looks_after(&[Some(10)]).await, [(10, true)]);
         assert_eq!(looks_after(&[Some(10), Some(10)]).await, [(10, true)]);

@@ -31,7 +31,7 @@ impl<T> Deferred<T> {
     }
 }
 
-/// Kept by the actor, to answer with.
+/// Kept by the actor, which answers with it later.
 pub struct Replier<T>(Rc<RefCell<Slot<T>>>);
 
 /// Makes the two halves of a later answer.
@@ -131,7 +131,7 @@ mod tests {
         }
     }
 
-    /// Answers all pending requests; returns how many callers still waited, and how many had gone.
+    /// Answers all pending requests; returns the number of callers that still waited, and of callers that had gone.
     struct AnswerAll;
 
     impl Message for AnswerAll {

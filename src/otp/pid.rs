@@ -63,7 +63,7 @@ fn next_number() -> u64 {
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// The watchers, or the reason of the end.
+/// The watchers of a living actor, or why it ended.
 enum State {
     Alive {
         monitors: Vec<(MonitorRef, Recipient<Down>)>,

@@ -7,7 +7,7 @@ use actix::{Actor, Addr, Context, Handler, Message};
 
 /// No actor answers under a name: the service is shutting down, or the actor is restarting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("nobody has this name now")]
+#[error("no actor has this name now")]
 pub struct NoProc;
 
 /// An actor's address under a name that survives restarts (a registered name).

@@ -102,16 +102,16 @@ impl ChildSpec {
 /// The limit of restarts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Intensity {
-    /// More restarts than this ..
+    /// Maximum restarts within the period; one more, and the supervisor gives up.
     pub restarts_max: usize,
-    /// .. within this time, and the supervisor gives up.
+    /// The period in which restarts are counted.
     pub period: Duration,
 }
 
 struct Child {
     spec: ChildSpec,
     running: Option<(Running, MonitorRef)>,
-    /// Whether it was asked to end, and whether at once.
+    /// Whether it was asked to end at once; `None` if it was not asked to end.
     asked: Option<bool>,
 }
 

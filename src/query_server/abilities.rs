@@ -3,9 +3,9 @@
 //! SUMMARY   [`Abilities`] belong to one entry of the registry: declared by the language, or each probed when it is
 //!           first needed, and kept until the next reload.
 //! PROMISES  A probe runs in a separate child outside the pool, with a deadline. An ability is absent only if the
-//!           child clearly refused: by an error, by exiting, or by one result for two functions. Otherwise it is
-//!           unknown, and nothing is refused. An inconclusive probe (a signal, a limit, no answer, a command that
-//!           cannot be started) is logged and retried.
+//!           child clearly refused: by an error, by exiting, or by anything but two results for two functions.
+//!           Otherwise it is unknown, and nothing is refused. An inconclusive probe (a signal, a limit, no answer, a
+//!           command that cannot be started) is logged and retried.
 //! CALLED    Probed by the PoolProber; read by the ProcManager, both on the pool's arbiter.
 //! SOURCE    None in CouchDB, where teaching a server without `ddoc` ends the server, and the whole manager with it
 //!           (D1). couchpy is such a server.
@@ -102,12 +102,12 @@ pub struct Abilities {
 }
 
 impl Abilities {
-    /// Abilities of which none is known, probed or refused.
+    /// Returns abilities of which none is known, probed or refused.
     pub(crate) fn undeclared() -> Self {
         Self::with(|_| Some(Finding::Open), None)
     }
 
-    /// Exactly these abilities are present.
+    /// Declares that exactly these abilities are present.
     pub fn declared(present: &[Ability]) -> Self {
         let finding = |ability| {
             if present.contains(&ability) {
@@ -158,7 +158,8 @@ impl Abilities {
     }
 
     /// Probes an ability, unless it is known by then, and logs an inconclusive probe. Each probe, including those
-    /// queued before, takes at most `time` and never more than [`PROBE_TIME_MAX`]. Dropping it ends the probe's child.
+    /// queued before, takes at most `time` and never more than [`PROBE_TIME_MAX`]. Dropping the future
+    /// ends the probe's child.
     pub async fn probe(
         &self,
         ability: Ability,
@@ -230,7 +231,7 @@ mod tests {
     }
 
     #[actix_rt::test]
-    async fn an_ability_is_absent_only_when_the_child_says_so() {
+    async fn an_ability_is_absent_only_if_the_child_refuses_it() {
         let absent = |how: &str| Finding::Absent(how.into());
         let reset = "read -r line; echo true; read -r line; ";
         for (script, finding) in [
@@ -283,7 +284,7 @@ mod tests {
         assert_eq!(abilities.known(Ability::Ddoc), Some(Finding::Open));
     }
 
-    /// A server without `ddoc`; a signal ends each of its first children, as many as `times`.
+    /// Returns a server without `ddoc`; a signal ends each of its first `times` children.
     fn killed_at_first(folder: &std::path::Path, times: usize) -> Abilities {
         let count = folder.join("count");
         server(&format!(
@@ -342,7 +343,7 @@ mod tests {
     }
 
     #[actix_rt::test]
-    async fn one_result_for_two_functions_is_one_reducer() {
+    async fn a_child_with_one_result_for_two_functions_lacks_several_reducers() {
         let script = "read -r line; echo true; read -r line; echo '[true, [6.5]]'";
         let finding = found(&server(script), Ability::SeveralReducers).await;
         let how = "when tried with two, it answered [true, [6.5]]";

@@ -37,7 +37,7 @@ struct Used {
 }
 
 impl Used {
-    /// Takes `amount` of a period's `of`; returns false if less remains.
+    /// Takes `amount` of the `of` that a period allows; returns false, and takes nothing, if less remains.
     fn take(&mut self, amount: usize, of: usize, period: Duration, now: Timestamp) -> bool {
         if self.since.is_none_or(|since| now.since(since) >= period) {
             *self = Self {
@@ -172,7 +172,7 @@ impl ChildLog {
             LINES_PERIOD
         };
         let itself = Rc::downgrade(self);
-        // Ends after `wait`.
+        // The task ends after `wait`.
         actix_rt::spawn(async move {
             actix_rt::time::sleep(wait).await;
             if let Some(log) = itself.upgrade() {

@@ -1,10 +1,11 @@
 //! Isolates: several tenants in one process, each with its own heap, one selected at a time.
 //!
 //! SUMMARY   `["tenant", NONCE, NAME]` selects a tenant's isolate, creating a missing one; `["tenant", NONCE, NAME,
-//!           "new"]` always creates it. The answer names the isolates evicted for it: `{"evicted": [NAME, ..]}`.
+//!           "new"]` always makes it anew. The answer names the isolates evicted for it: `{"evicted": [NAME, ..]}`.
 //!           An isolate ends only by eviction, by being made anew, or with its process.
-//! PROMISES  Only the process and the service know the nonce: no line of a holder selects an isolate.
-//! CALLED    By the manager, which decides, and by the process's actor, which sends the line before a holder's line.
+//! PROMISES  Only the process and the service know the nonce: no line of a holder can select an isolate.
+//! CALLED    By the manager, which decides what to select, and by the process's actor, which sends the line before a
+//!           holder's line.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -53,7 +54,7 @@ impl IsolateTerms {
     }
 }
 
-/// Returns the tenants of evicted isolates from a selection's answer; `None`: it is another answer.
+/// Returns the tenants of evicted isolates from a selection's answer; `None` for any other answer.
 pub(crate) fn evicted(answer: &[u8]) -> Option<Vec<Tenant>> {
     #[derive(Deserialize)]
     struct Answer {
@@ -63,7 +64,7 @@ pub(crate) fn evicted(answer: &[u8]) -> Option<Vec<Tenant>> {
     Some(evicted.iter().filter_map(|name| tenant_of(name)).collect())
 }
 
-/// A tenant's kind and name, so that names are unique.
+/// Returns the name of a tenant's isolate: the kind and name of the tenant, so that it is unique.
 fn name_of(tenant: &Tenant) -> String {
     match tenant {
         Tenant::Database(db) => format!("database:{db}"),

@@ -58,7 +58,7 @@ impl KnownDdocs {
         self.kept().get(&(Arc::clone(db), id, digest))
     }
 
-    /// Keeps a design document sent as the text `sent`. Returns the earlier document if its text was the same.
+    /// Keeps a design document sent as the text `sent`. Returns it, or the earlier document sent with the same text.
     pub(crate) fn keep(&self, db: &Arc<str>, ddoc: Ddoc, sent: &str) -> Arc<Ddoc> {
         // Texts that differ only in members that are not taught share a key.
         let is_whole = ddoc.key.text.as_str().len() == sent.len();
@@ -94,9 +94,9 @@ fn bytes_of((db, id, _): &Name, ddoc: &Ddoc) -> usize {
 struct Kept {
     /// The documents, and when each was last used.
     ddocs: HashMap<Name, (Arc<Ddoc>, u64)>,
-    /// The names of those taught as sent.
+    /// The names of the documents that are taught as sent.
     by_text: HashMap<Text, Name>,
-    /// Least recently used first.
+    /// The names by last use, least recently used first.
     by_use: BTreeMap<u64, Name>,
     uses: u64,
     bytes: usize,
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn the_least_recently_used_goes_first_and_nothing_is_left_of_it() {
+    fn the_least_recently_used_document_is_evicted_first_and_completely() {
         let texts = ["a", "b", "c"].map(|id| ddoc(id, "1"));
         let room = 2 * (texts[0].len() + "shop".len() + 1 + ENTRY_BYTES);
         let known = KnownDdocs::of(room);

@@ -92,7 +92,7 @@ fn error_line(text: &str) -> Result<ErrorLine, &'static str> {
     })
 }
 
-/// A string's text, or the JSON text of anything else (including a string that is not Unicode).
+/// Returns a string's text, or the JSON text of anything else (including a string that is not Unicode).
 fn plain_text(value: &RawValue) -> String {
     serde_json::from_str(value.get()).unwrap_or_else(|_| value.get().to_owned())
 }

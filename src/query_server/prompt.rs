@@ -46,7 +46,7 @@ pub enum Command {
 }
 
 impl Command {
-    /// Classifies a command. `None`: it is not one JSON array on one line.
+    /// Classifies a command. Returns `None` if it has several lines, or does not begin like a JSON array.
     ///
     /// Parses only the first elements, and only as far as needed.
     pub fn of(line: &[u8]) -> Option<Self> {
@@ -194,7 +194,7 @@ impl PromptClass {
     }
 }
 
-/// How many bytes of a command are searched for its first word.
+/// Maximum bytes of a command that are searched for its first word.
 const WORD_BYTES: usize = 48;
 
 /// Returns a command's first element as written, without its quotes and at most [`WORD_BYTES`] long; empty if it is
@@ -232,8 +232,8 @@ pub(crate) fn forget(config: &str) -> Bytes {
     Bytes::from(format!("[\"forget\",{config}]"))
 }
 
-/// The `reset` before Settee's own function calls: like [`reset`], and requests string reasons and a console from
-/// JavaScript. With `report` it requests error logs from every query server.
+/// Returns the `reset` before Settee's own function calls: that of [`reset`], which also requests string reasons and a
+/// console from JavaScript. With `report` it requests error logs from every query server.
 pub(crate) fn reset_for_calls(config: &str, language: &LanguageName, report: bool) -> Bytes {
     let is_javascript = language.as_str() == DEFAULT_LANGUAGE;
     let asked: Vec<String> = [
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn the_phase_of_a_command_says_whether_functions_are_run() {
+    fn a_command_has_a_phase_and_may_run_functions() {
         for (text, phase, runs) in [
             (r#"["reset",{}]"#, "reset", false),
             (r#"["forget",{}]"#, "forget", false),
@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_is_open_until_it_says_end_or_fails() {
+    fn a_list_is_open_until_it_ends_or_fails() {
         assert!(leaves_list_open(b"[\"start\",[],{}]"));
         assert!(leaves_list_open(b" [ \"chunks\",[]]"));
         assert!(!leaves_list_open(b"[\"end\",[]]"));

@@ -30,8 +30,10 @@ pub enum Fault {
 /// The end of a sentence about a process that we stopped, in an exit report.
 const TOLD_TO_STOP: &str = "was told to stop";
 
-/// The protocol violation of a child that printed too much: without any prompt, or after the last answer.
+/// The protocol violation of a child that printed without any prompt.
 pub(crate) const UNASKED: &str = "output that nobody asked for";
+
+/// The protocol violation of a child that printed more after the last answer.
 pub(crate) const TOO_MANY_ANSWERS: &str = "more answers than prompts, as when a function prints,";
 
 /// Exit statuses, in a shell's form, of a child ended by SIGKILL or SIGTERM.
@@ -59,7 +61,7 @@ pub struct ExitReport {
 }
 
 impl ExitReport {
-    /// Describes a process that we stopped, by a user's order or not.
+    /// Describes a process that we stopped; `by` is the user who ordered it, if any.
     pub(crate) fn stopped(by: Option<&str>) -> Self {
         let exit = by.map_or_else(
             || TOLD_TO_STOP.to_owned(),
@@ -122,7 +124,7 @@ pub enum PromptError {
         timeout: Duration,
         /// The command.
         command: Command,
-        /// Whether its cell has throttled it, then or before.
+        /// Whether the process's cell has throttled it, during this prompt or before.
         held_back: bool,
         /// The key of the tenant's timeout, if that was the effective one.
         tenant_key: Option<Arc<str>>,
@@ -187,14 +189,14 @@ fn timeout_text(
     text
 }
 
-/// Characters quoted of an unexpected text.
+/// Maximum characters quoted of an unexpected text.
 const QUOTED_CHARACTERS: usize = 200;
 
 pub(crate) fn shorten(text: &str) -> String {
     text.chars().take(QUOTED_CHARACTERS).collect()
 }
 
-/// Bytes quoted of a bad line.
+/// Maximum bytes quoted of a bad line.
 const EXCERPT_BYTES: usize = 200;
 
 impl PromptError {

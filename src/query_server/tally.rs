@@ -20,7 +20,7 @@ const PROMISE: &str = "a promise";
 pub(crate) struct Returned {
     /// The index in the call's list of functions, from 0.
     pub(crate) function: usize,
-    /// Its description: `a number`.
+    /// Its description, for example `a number`.
     pub(crate) returned: String,
     /// The id of the document.
     pub(crate) doc: Option<String>,
@@ -39,7 +39,7 @@ impl Returned {
     }
 }
 
-/// The counts of one function.
+/// What one function did with the documents so far.
 #[derive(Clone, Copy, Debug, Default)]
 struct Done {
     has_rows: bool,
@@ -54,7 +54,7 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    /// Counts a document: how many functions ran, which of them have rows, and their reports.
+    /// Counts a document, given the number of functions, the indexes of those with rows, and their reports.
     pub(crate) fn count(
         &mut self,
         functions: usize,
@@ -104,12 +104,12 @@ impl Tally {
             Some(match returned.next() {
                 Some(value) => format!(
                     "{name} {}, and emitted nothing over {documents}: what it returns is not used; rows are what \
-                     it gives to emit(KEY, VALUE)",
+                     it passes to emit(KEY, VALUE)",
                     value.text()
                 ),
                 None => format!(
                     "{name} emitted nothing over {documents}: see whether its conditions hold for them; rows are \
-                     what it gives to emit(KEY, VALUE)"
+                     what it passes to emit(KEY, VALUE)"
                 ),
             })
         });

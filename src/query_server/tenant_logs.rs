@@ -1,13 +1,13 @@
 //! The latest lines that each tenant's functions have logged, and their errors.
 //!
-//! SUMMARY   [`TenantLogs::note`] adds a line of a database, [`TenantLogs::page`] returns those after a number, and
+//! SUMMARY   [`TenantLogs::note`] adds a line of a database, [`TenantLogs::page`] returns lines after a number, and
 //!           [`TenantLogs::news`] notifies of more.
 //! PROMISES  Memory is bounded: lines and bytes of a tenant, and bytes of all, have limits; the tenant that wrote
 //!           least recently loses its lines first. A tenant's lines have numbers that rise by one and are never
 //!           reused, so that a reader learns how many were lost.
 //! CALLED    By processes and ended calls, on the pool's arbiter; read by HTTP on its own threads.
-//! LIMITS    Lines are only in memory. At most [`TENANTS_MAX`] tenants have any; names longer than [`NAME_BYTES_MAX`]
-//!           have none.
+//! LIMITS    Lines are only in memory. At most [`TENANTS_MAX`] tenants have any; those with names longer than
+//!           [`NAME_BYTES_MAX`] have none.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
@@ -40,7 +40,7 @@ pub(crate) const TENANTS_MAX: usize = 10_000;
 /// Maximum length of the name of a tenant with lines, in bytes.
 const NAME_BYTES_MAX: usize = 256;
 
-/// The longest message and the longest name in a line, in bytes; the rest is cut off.
+/// Maximum length of a message or a name in a line, in bytes; the rest is cut off.
 const TEXT_BYTES_MAX: usize = 4 << 10;
 
 /// The overhead of a line, in bytes; its text is extra.
@@ -135,10 +135,10 @@ struct Row {
     begun: u64,
     /// The number of the first line kept.
     first: u64,
-    /// Each without its number.
+    /// The lines kept, each without its number.
     lines: VecDeque<Bytes>,
     bytes: usize,
-    /// Its key in the order.
+    /// Its key in [`Rows::order`].
     written: u64,
 }
 
@@ -205,7 +205,8 @@ impl Rows {
         }
     }
 
-    /// Makes room for another tenant: removes those without lines, otherwise the one that wrote least recently.
+    /// Makes room for another tenant: removes tenants without lines, or if all have some, the one that wrote least
+    /// recently.
     fn make_room(&mut self) {
         if self.rows.len() < TENANTS_MAX {
             return;
@@ -222,7 +223,7 @@ impl Rows {
 /// Lines of a tenant.
 #[derive(Debug, Default)]
 pub(crate) struct LogPage {
-    /// How many were lost before these: `Some(None)` if unknown, because the count was forgotten.
+    /// The number of lines lost before these; `None` if none were, `Some(None)` if the number is unknown.
     pub(crate) lost: Option<Option<u64>>,
     /// The number to continue after: that of the last line, if there are any.
     pub(crate) last: u64,

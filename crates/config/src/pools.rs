@@ -112,7 +112,7 @@ impl PoolConfig {
             let kind = keys::kind(SAMPLE, key).ok_or_else(|| unknown(key))?;
             if let Some(why) = keys::refused_over_http(SAMPLE, key) {
                 return Err(Fault::new(
-                    format!("'{key}' comes from files and the environment only, for {why}"),
+                    format!("'{key}' can be set only in files and the environment, because {why}"),
                     "set it in [pools.NAME] of a file, and reload the configuration",
                 ));
             }

@@ -19,7 +19,7 @@ use json::cursor::Cursor;
 pub(super) struct MapAnswer {
     text: Bytes,
     rows: Vec<RowPlace>,
-    /// The reports before it.
+    /// What the process reported before this answer, if requested and not empty.
     pub(super) told: Option<Box<Told>>,
 }
 
@@ -44,7 +44,7 @@ impl<'a> Mapped<'a> {
         Self { document, answer }
     }
 
-    /// Returns the reports, if requested and not empty.
+    /// Returns what the process reported before the answer, if requested and not empty.
     pub(crate) fn told(&self) -> Option<&'a Told> {
         self.answer.told.as_deref()
     }
@@ -105,7 +105,8 @@ impl MapAnswer {
     }
 }
 
-/// Finds the rows of all functions. Returns the number of functions; `None` if the shape differs.
+/// Finds the rows of all functions. Returns the number of functions; `None` if the text is not a list of rows for
+/// each function.
 fn find_rows(text: &[u8], rows: &mut Vec<RowPlace>) -> Option<usize> {
     let mut scan = Cursor::of(text);
     let mut functions = 0;

@@ -1,9 +1,9 @@
-//! Checks a line of input: whether it is a document, the position of its id, and the members to send.
+//! Checks that a line of input is a document, and finds its id and the members to send.
 //!
 //! SUMMARY   [`check`] reads the whole line once; [`Members`] selects the members to send.
-//! PROMISES  An accepted line is one JSON object; its `_id`, if any, is usable. Members that are not sent are checked
-//!           like the others. Members with the same name are all sent, in order, so that the last one is used, as in
-//!           JavaScript.
+//! PROMISES  An accepted line is one JSON object; its `_id`, if any, is a nonempty string. Members that are not sent
+//!           are checked like the others. Members with the same name are all sent, in order, so that the last one is
+//!           used, as in JavaScript.
 
 use std::ops::Range;
 
@@ -38,7 +38,8 @@ impl Checked<'_> {
     }
 }
 
-/// Checks a line. `None`: it is empty. Unless all members are sent, `kept` gets the positions of those that are.
+/// Checks a line. Returns `None` if it is empty. Unless all members are sent, `kept` gets the positions of those that
+/// are.
 ///
 /// # Errors
 /// The problem and its remedy.
@@ -64,8 +65,9 @@ pub(super) fn check<'a>(
     Ok(Some(Checked { text, id }))
 }
 
-/// Reads an object and returns its `_id`, if any; the outer `None`: not a well-formed object. `kept` gets the
-/// positions of members that are sent, each from the quotation mark of its name to the end of its value.
+/// Reads an object and returns its `_id`, if any; the outer option is `None` if the text is not a well-formed object.
+/// `kept` gets the positions of members that are sent, each from the quotation mark of its name to the end of its
+/// value.
 fn look<'a>(
     text: &'a str,
     members: &Members,

@@ -1,4 +1,4 @@
-//! Answers in the order of their documents.
+//! Passes answers on in the order of their documents.
 //!
 //! SUMMARY   [`Window`] holds an answer back until the answers of all earlier documents were passed on.
 //! PROMISES  Held answers are bounded: a document too far behind the oldest unanswered one is not sent yet. The
@@ -9,11 +9,11 @@ use std::collections::VecDeque;
 use super::answer::MapAnswer;
 use super::documents::Document;
 
-/// Maximum documents sent or answered, starting with the oldest unanswered one.
+/// Maximum documents from the oldest unanswered one to the last one sent.
 const DOCUMENTS_MAX: u64 = 4096;
 
-/// Maximum bytes of held answers before no further document is sent. Answers to documents in flight are held in
-/// addition.
+/// While the held answers have this many bytes, only the oldest unanswered document may be sent. Answers to documents
+/// in flight may exceed it.
 const BYTES_MAX: usize = 16 << 20;
 
 /// The order in which documents are passed on.
@@ -52,7 +52,7 @@ impl Window {
         mut hand_on: impl FnMut(Document, MapAnswer),
     ) {
         if number == self.next {
-            // Its own place, which is empty.
+            // The document's own place is empty.
             self.held.pop_front();
             self.next += 1;
             hand_on(document, answer);

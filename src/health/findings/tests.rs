@@ -473,7 +473,7 @@ fn a_slow_server_is_reported_with_its_answer_time_and_replication_count() {
         (&*found.subject, found.count),
         ("http://db.example:5984", 12)
     );
-    let cause = "its answers took 7.2 s on average lately; 12 replications run with it";
+    let cause = "its answers took 7.2 s on average lately; 12 replications use it";
     assert_eq!(found.cause, cause);
 }
 

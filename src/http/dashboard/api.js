@@ -11,7 +11,7 @@ export class Refused extends Error {
   }
 }
 
-// Sends a request and returns the answer; a refusal is an error with the service's reason.
+// Sends a request and returns the answer; throws `Refused`, with the service's reason, if it is refused.
 export async function ask(path, method = "GET", body = undefined) {
   const response = await fetch(path, {
     method,
@@ -26,7 +26,7 @@ export async function ask(path, method = "GET", body = undefined) {
   return answer;
 }
 
-// Caches the answer to a question for some time.
+// Returns a function that asks `question`, and caches its last answer for this long.
 export function remembering(milliseconds, question) {
   let path = null, at = 0, answer = null;
   return async (wanted) => {
@@ -38,7 +38,7 @@ export function remembering(milliseconds, question) {
   };
 }
 
-// The path with a query; empty values are omitted.
+// Returns the path with a query; empty values are omitted.
 export function query(path, values) {
   const chosen = Object.entries(values).filter(([, value]) => value != null && value !== "" && value !== 0);
   const text = new URLSearchParams(chosen).toString();

@@ -4,7 +4,7 @@ import { h, link, mood, section, table } from "./dom.js";
 import { listPath } from "./jobs.js";
 import { plural, span, when } from "./words.js";
 
-// An older reading shows its age, in seconds: the database did not answer several times.
+// A list older than this many seconds shows its age: the database failed to answer several times.
 const OLD_S = 10;
 
 function stateOf({ lease_left_s: left, leaving }) {
@@ -20,6 +20,6 @@ export function daemons({ fleet }) {
     link(listPath({ daemon: daemon.address }), daemon.address + (daemon.self ? " (this one)" : "")),
     stateOf(daemon), span(daemon.lease_left_s * 1000), when(daemon.last_renewal), daemon.documents, daemon.version] }));
   return section("Daemons", plural(all.length, "daemon"),
-    age >= OLD_S ? h("p", { class: "bad" }, `The database does not answer: what is shown of other daemons is ${span(age * 1000)} old.`) : null,
+    age >= OLD_S ? h("p", { class: "bad" }, `The database does not answer: the data of other daemons is ${span(age * 1000)} old.`) : null,
     table("daemons", columns, rows, "No daemon has a lease."));
 }

@@ -17,7 +17,7 @@ const TENANTS_MAX = 8;
 
 const more = (path, total, shown, text) => total > shown && h("p", { class: "more" }, link(path, text));
 
-// Data that changes rarely; if it is unavailable, the rest is still shown.
+// Data that changes rarely; if it is unavailable, the rest of the page is still shown.
 const seldom = (path, limit) => remembering(10_000, () => ask(query(path, { limit })).catch(() => null));
 const audit = seldom("/_audit", RECORDS_MAX);
 const tenants = seldom("/_tenants", TENANTS_MAX);

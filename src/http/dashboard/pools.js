@@ -25,14 +25,14 @@ export function poolsTable(pools) {
   })), "No pool has been used yet.");
 }
 
-// A pool's worst problem; those of its processes before those of its cell.
+// Adds a pool's worst problem to it; a problem of its processes precedes one of its cell.
 function withProblem(pool, problems) {
   const worst = (kinds) => problems.find(({ kind, subject }) => subject === pool.name && kind.startsWith(kinds));
   return { ...pool, problem: worst("pool_") ?? worst("cell_") };
 }
 
 // Pools with a critical problem first, then those that are throttled, failed, have waiters, are under stress, have
-// another problem, or lack cell layers; then busy ones. Each gets its worst problem.
+// another problem, or lack cell layers; then busy ones. Each has its worst problem added.
 export function byTrouble({ status: { pools }, health: { daemons: [{ problems }] } }) {
   const signs = ({ problem, throttled_ms, failure, sandbox, waiting, stressed_ms, used }) => [problem?.severity === "critical", throttled_ms != null, failure != null || sandbox?.error != null,
     waiting > 0, stressed_ms != null, problem?.kind.startsWith("pool_") ?? false, Object.keys(sandbox?.missing ?? {}).length > 0, used > 0];
@@ -40,7 +40,7 @@ export function byTrouble({ status: { pools }, health: { daemons: [{ problems }]
   return pools.map((pool) => withProblem(pool, problems)).toSorted((one, other) => weight(other) - weight(one) || one.name.localeCompare(other.name));
 }
 
-// Processes of any pools, in the form of the status.
+// A table of the processes of these pools, whose form is that of `/_status`.
 export function procsTable(pools) {
   const procs = pools.flatMap((pool) => pool.procs.map((proc) => [pool.name, proc]));
   const columns = [["Pool", "first"], ["State", "first"], ["Database", "first"], ["PID", "number"], ["Client", ""], ["Design documents", "number"],

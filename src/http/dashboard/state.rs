@@ -51,17 +51,17 @@ const REST: u32 = 20;
 /// Maximum cache time.
 const FRESH_MAX: Duration = Duration::from_secs(10);
 
-/// How long the list of jobs may take, where many daemons or a store have to answer.
+/// Time limit of the list of jobs, for which many daemons or a store may have to answer.
 const JOBS_WITHIN: Duration = Duration::from_secs(3);
 
-/// Maximum visitors whose whole text is cached.
+/// Maximum visitors for whom the whole text is cached.
 const VISITORS_MAX: usize = 64;
 
 /// The latest state, or the one being made.
 #[derive(Debug, Default)]
 pub(crate) struct StateMemo(Mutex<Place>);
 
-/// The place of a state that is made once.
+/// The place of one state; concurrent requests wait for it while it is being made.
 type Place = Arc<OnceCell<Made>>;
 
 /// A completed state.
@@ -76,7 +76,7 @@ struct Made {
 }
 
 impl StateMemo {
-    /// Returns the place of a fresh state, or of one to make.
+    /// Returns the place of the latest state if it is fresh or not yet made, otherwise a new place.
     fn place(&self) -> Place {
         let mut place = lock(&self.0);
         if place.get().is_some_and(|made| made.until <= Instant::now()) {

@@ -23,7 +23,7 @@ export const number = (value) => (value == null ? "" : value.toLocaleString("en"
 export const plural = (count, word, words = `${word}s`) => `${number(count)} ${count === 1 ? word : words}`;
 export const bytes = (count) => (count == null ? "" : `${(count / 1048576).toFixed(count < 10485760 ? 1 : 0)} MiB`);
 
-// How long ago, or until when; the exact time is the title.
+// A time as text, such as `5 s ago` or `in 2 min`; the exact time is the title.
 export function when(time) {
   const at = time == null ? NaN : typeof time === "number" ? time * 1000 : Date.parse(time);
   if (Number.isNaN(at)) return "";
@@ -50,10 +50,10 @@ export function stateOfPool(pool) {
   return mood(pool.problem.kind.replaceAll("_", " "), moodOf(pool.problem.severity));
 }
 
-// How a problem, or the worst of all, is shown.
+// Returns the mood in which a severity is shown; the severity of no problem is `ok`.
 export const moodOf = (severity) => ({ ok: "good", warning: "warn" })[severity] ?? "bad";
 
-// How the processes of a pool are confined, and which layers of that this machine lacks.
+// How the processes of a pool are confined, and which layers of their cell this machine lacks.
 export function cellOfPool({ sandbox }) {
   if (sandbox == null) return "";
   if (sandbox.mode === "off") return mood("off", "bad");
@@ -84,7 +84,7 @@ export function stateOfService(service) {
   return mood(words.join("; "), kind);
 }
 
-// The user and the process or the address, as far as known.
+// Names a client by its user, and its process or address, as far as known.
 export function holderOf(holder) {
   if (!holder) return "";
   const user = holder.user ?? (holder.uid == null ? null : `uid ${holder.uid}`);

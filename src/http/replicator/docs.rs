@@ -43,7 +43,7 @@ pub(super) async fn get(call: &Call, id: &str) -> Answer {
     Ok(with_etag(answer::ok(&whole), &etag))
 }
 
-/// Accepts only the latest revision; reading a deleted document requires naming it.
+/// Accepts only the latest revision as `rev`, which is required to read a deleted document.
 fn check_revision(call: &Call, document: &Document, own: &str) -> Result<(), Refusal> {
     match call.params.get("rev").map(str::parse::<Revision>) {
         Some(Err(_)) => Err(invalid_rev().into()),
@@ -64,7 +64,7 @@ pub(super) async fn put(call: &Call, id: &str, body: &RawValue) -> Answer {
 /// Refuses a multipart document with attachments.
 ///
 /// # Errors
-/// It is one.
+/// The body of the request is multipart.
 pub(super) fn refuse_parts(request: &HttpRequest) -> Result<(), Refusal> {
     if content_type(request).starts_with("multipart/") {
         Err(Refusal::bad_content_type("application/json")
@@ -130,7 +130,7 @@ async fn written(call: &Call, id: &str, mut incoming: Incoming) -> Result<Writte
     Ok(written)
 }
 
-/// The revision is in the body, the query or a header; all that are given must agree.
+/// Returns the revision from the body, the query or a header, if any; all that are given must agree.
 fn rev_of(call: &Call, of_body: Option<String>) -> Result<Option<String>, Refusal> {
     let of_query = call.params.get("rev").map(str::to_owned);
     let of_header =

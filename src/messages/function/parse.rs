@@ -145,7 +145,7 @@ impl<'a> Edit<'a> {
     }
 }
 
-/// The anonymous user.
+/// Returns the `userCtx` of the anonymous user.
 fn nobody(db: &str) -> Json {
     let context = serde_json::json!({"db": db, "name": null, "roles": []});
     to_raw_value(&context).expect("JSON: texts are always JSON")
@@ -188,8 +188,7 @@ impl ListStart {
 
 impl ListRow {
     fn all(arguments: &Arguments<'_>) -> Parsed<JsonList> {
-        let what = "an array of rows, objects with 'id', 'key', 'value' and 'doc' as far as they \
-                    have them";
+        let what = "an array of rows, which are objects with any of 'id', 'key', 'value' and 'doc'";
         arguments.list("rows", what, |row| Self::parse(row.get()).is_ok())
     }
 

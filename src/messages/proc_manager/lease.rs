@@ -56,13 +56,11 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// Returns the process (`ret_proc`); `false` if the client no longer held it.
+    /// Returns the process (`ret_proc`); `false` if the client no longer held it, or the manager has ended, with all
+    /// its processes.
     ///
     /// A process whose latest answer was an error line is reset first: a query server may end after an error, and
     /// only another answer proves that it still runs.
-    ///
-    /// # Errors
-    /// None: also `false` if the manager has ended, with all its processes.
     pub async fn ret_proc(self, status: ReturnStatus) -> bool {
         let Some((manager, ret_proc)) = self.end(status).await else {
             return false;

@@ -58,7 +58,7 @@ pub struct ReduceContext<'a> {
 }
 
 impl ReduceContext<'_> {
-    /// Without a view, a limit and a log.
+    /// A context without a view, a limit or a log.
     #[cfg(test)]
     pub(crate) const NONE: Self = Self {
         limit: SumLimit::NONE,

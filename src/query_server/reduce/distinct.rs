@@ -23,13 +23,13 @@ pub(super) const APPROX_COUNT_DISTINCT: Reducer = Reducer {
     ..Reducer::new("_approx_count_distinct", |_| Box::new(Sketch::new()))
 };
 
-/// Bits of a hash that select its register.
+/// The number of bits of a hash that select its register.
 const PRECISION: u32 = 11;
 
 /// The number of registers.
 const REGISTERS: usize = 1 << PRECISION;
 
-/// Significant bits of a hash, including those of the register.
+/// The number of significant bits of a hash, including those of the register.
 const HASH_BITS: u32 = 64;
 
 /// Up to this estimate, the number of empty registers is more accurate.

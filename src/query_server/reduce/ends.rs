@@ -4,7 +4,7 @@
 //!           partial results can be merged; [`finalize`] returns the value.
 //! PROMISES  Rows are compared by key and document id, in whatever order they arrive. Among rows with the same key
 //!           and id, the value decides.
-//! SOURCE    couch_query_servers: builtin first and last of 2025.
+//! SOURCE    couch_query_servers: the built-in `_first` and `_last` of 2025.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -17,7 +17,7 @@ use super::{Fold, InvalidValue, ReduceRow, Reducer, quoted, raw};
 use json::collation::Collation;
 use json::string::unescape;
 
-/// The order of values.
+/// The collation of keys and values.
 pub(super) static COLLATION: LazyLock<Collation> = LazyLock::new(Collation::new);
 
 /// The result without rows.
@@ -61,7 +61,7 @@ struct OwnedRow {
 }
 
 impl BestRow {
-    /// Begins without rows.
+    /// Returns a fold without rows.
     fn begin(wanted: Ordering) -> Box<dyn Fold> {
         Box::new(Self { wanted, row: None })
     }
@@ -108,7 +108,7 @@ fn text_of(id: &str) -> Cow<'_, str> {
     }
 }
 
-/// By collation, then by text, so that any two values are ordered.
+/// Compares by collation, then by text, so that any two different values are ordered.
 fn by_value(one: &str, two: &str) -> Ordering {
     let key = |value| {
         let mut key = Vec::new();

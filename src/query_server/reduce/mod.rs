@@ -29,7 +29,7 @@ pub(crate) use context::OverflowLog;
 pub use context::{ReduceContext, SumLimit};
 pub(crate) use sum::error_of;
 
-/// Characters of a value quoted in an error.
+/// Maximum characters of a value quoted in an error.
 const QUOTED_MAX: usize = 200;
 
 /// Allowed N of `_top_N` and `_bottom_N`.
@@ -40,9 +40,9 @@ const RANKS: std::ops::RangeInclusive<i64> = 1..=100;
 pub struct ReduceRow<'a> {
     /// The emitting document's id: a JSON string.
     pub id: &'a str,
-    /// Its key.
+    /// The row's key.
     pub key: &'a str,
-    /// Its value.
+    /// The row's value.
     pub value: &'a str,
 }
 
@@ -76,7 +76,7 @@ pub(crate) trait Fold: Debug {
 struct Reducer {
     /// Its name. A final `N` stands for one of [`RANKS`].
     name: &'static str,
-    /// Begins without rows, with the number in its name.
+    /// Returns a fold without rows; its argument is the number in the reducer's name.
     begin: fn(u8) -> Box<dyn Fold>,
     /// Converts an intermediate result to the view's result for clients.
     finalize: fn(&RawValue) -> Result<Box<RawValue>, InvalidValue>,
@@ -85,7 +85,7 @@ struct Reducer {
 }
 
 impl Reducer {
-    /// Defines one whose intermediate results are final.
+    /// Defines a reducer whose intermediate results are final.
     const fn new(name: &'static str, begin: fn(u8) -> Box<dyn Fold>) -> Self {
         Self {
             name,
@@ -161,7 +161,7 @@ impl Builtin {
         Err(UnknownReducer::Name(name.to_owned()))
     }
 
-    /// Begins without rows.
+    /// Returns a fold without rows.
     pub(crate) fn begin(self) -> Box<dyn Fold> {
         (self.reducer.begin)(self.number)
     }
@@ -209,8 +209,8 @@ impl Builtin {
         Ok(self.checked(total.finish(), context, input))
     }
 
-    /// Checks that a result is not too long. `input` returns the total size of the reduced values; it is called only
-    /// if needed.
+    /// Returns the result, or an error in its place if it is too long and `reduce_limit` refuses it. `input` returns
+    /// the total size of the reduced values; it is called only if needed.
     pub(crate) fn checked(
         self,
         result: Box<RawValue>,

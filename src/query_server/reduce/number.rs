@@ -14,7 +14,7 @@ use num_bigint::BigInt;
 /// Maximum number of bits of an integer: no more than the digits' limit allows.
 const BITS_MAX: u64 = 13_606;
 
-/// Digits that always fit in 64 bits.
+/// The number of digits that always fit in 64 bits.
 const SHORT_DIGITS: usize = 18;
 
 /// Integers up to this number are exact as floats.
@@ -93,7 +93,7 @@ impl Number {
         (integer.bits() <= BITS_MAX).then(|| Self::Huge(Box::new(integer)))
     }
 
-    /// The nearest float, if there is one.
+    /// Returns the nearest float; `None` beyond the range of floats.
     fn as_f64(&self) -> Option<f64> {
         let float = match self {
             #[expect(clippy::cast_precision_loss, reason = "as Erlang converts it")]
@@ -104,7 +104,7 @@ impl Number {
         float.is_finite().then_some(float)
     }
 
-    /// The integer as a big one; `None` for floats.
+    /// Returns the integer as a [`BigInt`]; `None` for a float.
     fn as_big(&self) -> Option<BigInt> {
         match self {
             Self::Integer(integer) => Some(BigInt::from(*integer)),
@@ -146,7 +146,7 @@ impl Number {
         }
     }
 
-    /// Compares by exact value, regardless of kind.
+    /// Returns whether this number is less than another, by exact value regardless of kind.
     #[inline]
     pub(super) fn is_less(&self, other: &Self) -> bool {
         #[expect(clippy::cast_precision_loss, reason = "checked to be exact")]
@@ -185,13 +185,13 @@ impl Number {
     }
 }
 
-/// As JSON text.
+/// Writes the number as JSON text.
 impl fmt::Display for Number {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Integer(integer) => integer.fmt(formatter),
             Self::Huge(integer) => integer.fmt(formatter),
-            // Unlike `{}`, `{:?}` keeps the point, and large floats short.
+            // Unlike `{}`, `{:?}` keeps the decimal point, and writes large floats with an exponent.
             Self::Float(float) => write!(formatter, "{float:?}"),
         }
     }
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_beyond_floats_are_none() {
+    fn results_beyond_the_range_of_floats_are_none() {
         assert!(number("1e308").add(&number("1e308")).is_none());
         assert!(number("-1e200").square().is_none());
         let huge = number(&format!("1{}", "0".repeat(400)));

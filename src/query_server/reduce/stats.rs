@@ -84,12 +84,12 @@ impl Stats {
         })
     }
 
-    /// Merges other statistics; `None` beyond the range of floats.
+    /// Merges other statistics; returns `None` if a result is beyond the range of numbers.
     fn merge(&mut self, other: Self) -> Option<()> {
         self.sum = self.sum.add(&other.sum)?;
         self.count = self.count.add(&other.count)?;
         self.sumsqr = self.sumsqr.add(&other.sumsqr)?;
-        // Of equal values the later one, which may be the float: as Erlang chooses.
+        // Of equal values the later one is kept, as in Erlang; it may be a float.
         if !self.min.is_less(&other.min) {
             self.min = other.min;
         }
@@ -99,7 +99,7 @@ impl Stats {
         Some(())
     }
 
-    /// Adds a number; `None` beyond the range of floats. Twice as fast as a merge.
+    /// Adds a number; returns `None` if a result is beyond the range of numbers. Twice as fast as a merge.
     fn take_number(&mut self, number: Number) -> Option<()> {
         self.sumsqr = self.sumsqr.add(&number.square()?)?;
         self.sum = self.sum.add(&number)?;
@@ -205,14 +205,14 @@ impl Total {
             });
             return done.ok_or_else(|| too_large(value));
         }
-        // The first value's depth was checked, and this one is checked no deeper.
+        // The depth of the first value was checked, and later values are followed no deeper than that.
         match elements(value, 0)? {
             Some(elements) if elements.len() == many.len() => many
                 .iter_mut()
                 .zip(elements)
                 .try_for_each(|(total, element)| total.take(element)),
             _ => Err(InvalidValue(format!(
-                "The _stats function requires that map values be arrays of one length, here {}, \
+                "The _stats function requires that map values be arrays of equal length, here {}, \
                  not '{}'",
                 many.len(),
                 quoted(value)

@@ -89,7 +89,7 @@ fn sum_adds_numbers_arrays_and_objects() {
         (&[r#"{"a":0}"#, r#"{"a":{"b":1}}"#], r#"{"a":{"b":1}}"#),
         (&[r#"{"\u0061":1}"#, r#"{"a":1,"a":2}"#], r#"{"a":3}"#),
     ] {
-        // As text: the kinds of numbers and the order of members matter.
+        // Compared as text, because the kinds of numbers and the order of members matter.
         assert_eq!(sum(values), expected, "{values:?}");
     }
 }
@@ -226,7 +226,7 @@ fn stats(values: &[&str]) -> Result<String, String> {
 }
 
 #[test]
-fn stats_of_numbers_and_arrays() {
+fn stats_are_computed_for_numbers_and_for_each_element_of_arrays() {
     let user = r#"{"max":9,"min":1,"sumsqr":82,"count":2,"sum":10,"more":"x"}"#;
     for (values, expected) in [
         (&[][..], r#"{"sum":0,"count":0,"min":0,"max":0,"sumsqr":0}"#),
@@ -313,18 +313,18 @@ fn stats_refuse_values_that_are_not_numbers() {
         ),
         (
             &["[[1]]", "[1]"],
-            "The _stats function requires that map values be arrays of one length, here 1, not \
+            "The _stats function requires that map values be arrays of equal length, here 1, not \
              '1'",
         ),
         (&["[[1,\"x\"]]"], "non-numeric _stats input: \"x\""),
         (
             &["[1]", "[1,2]"],
-            "The _stats function requires that map values be arrays of one length, here 1, not \
+            "The _stats function requires that map values be arrays of equal length, here 1, not \
              '[1,2]'",
         ),
         (
             &["[1]", "1"],
-            "The _stats function requires that map values be arrays of one length, here 1, not \
+            "The _stats function requires that map values be arrays of equal length, here 1, not \
              '1'",
         ),
         (
@@ -467,7 +467,7 @@ fn first_and_last_are_the_values_of_the_first_and_last_row() {
             "{name}"
         );
     }
-    // Partial results in any order.
+    // Partial results may be merged in any order.
     let merged = rereduce("_last", &["[]", r#"[[2,"d"],"x"]"#, r#"[[1,"e"],"y"]"#]);
     assert_eq!(merged.unwrap(), r#"[[2,"d"],"x"]"#);
     for wrong in ["1", "[1]", "[[1,2]]", "[[1],3]", "{}"] {
