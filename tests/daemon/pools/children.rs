@@ -30,7 +30,7 @@ fn service_with(directory: TempDir, command: &str, pool: &str) -> Service {
     Service::start_in(directory, &extra)
 }
 
-/// Requests a process, with a timeout shorter than the throttle's delay.
+/// Returns a request for a process, with a timeout shorter than the throttle's delay.
 fn ask() -> Value {
     let mut request = take_request("bad-1");
     request["timeout_ms"] = json!(20_000);
@@ -506,7 +506,7 @@ fn a_reload_or_the_problems_remedy_retries_a_fixed_command_without_a_request() {
     let failing = [("pool_failing", "bad-1")];
     throttled(&mut client);
     wait_for_problems(&service, &failing);
-    // Still wrong.
+    // The command still fails.
     let failures = |client: &mut Client| client.pool("bad-1")["totals"]["start_failures"].as_u64();
     let before = failures(&mut client);
     client.operator.reload_config();
