@@ -103,7 +103,7 @@ impl Selection {
         })
     }
 
-    /// Returns the states that are selected.
+    /// Returns the selected states of jobs; all if no states are given.
     pub fn states(&self) -> Vec<JobState> {
         self.states
             .clone()

@@ -19,7 +19,7 @@ pub(crate) struct Reading {
     pub wish: Option<Wish>,
     /// The change to make in the store.
     pub in_store: Option<StoreWork>,
-    /// Whether it has the replication's state.
+    /// Whether its body has the replication's state; false if the version does not count.
     pub has_state: bool,
 }
 

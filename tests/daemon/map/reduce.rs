@@ -283,7 +283,7 @@ fn a_built_in_reducer_keeps_no_rows() {
 #[test]
 fn a_sum_that_does_not_shrink_is_refused_logged_or_accepted_as_configured() {
     let work = Work::new();
-    // Each name is longer than the row around it.
+    // Each name is longer than the rest of its row.
     let map = "function(doc) { var o = {}; o[doc._id + 'x'.repeat(60)] = 1; emit(null, o) }";
     let input = documents(&vec![json!(1); 300]);
     for (mode, is_refused, is_reported) in [

@@ -295,7 +295,7 @@ fn a_pool_with_an_init_size_is_throttled_if_its_command_hangs() {
         !client.pool("bad-1")["throttled_ms"].is_null()
     });
     client.wait_for_pool("bad-1", &[("opening", 0), ("free", 0)]);
-    // Two at a time, until three have failed.
+    // Processes are started two at a time, until three starts have failed.
     assert_eq!(client.pool("bad-1")["totals"]["start_failures"], 4);
     service.stop();
 }
@@ -404,7 +404,7 @@ fn a_process_that_is_stopped_cleanly_is_sent_stop_send_first() {
     let command = program(directory.path(), "polite", script.as_bytes(), 0o755);
     let service = service_with(directory, &command, "stop_send = '[\"bye\"]'");
     let mut client = service.connect();
-    // A broken process is killed without the line.
+    // A broken process is killed without being sent the line.
     let broken = take(&mut client, "bad-1");
     assert!(give_back(&mut client, &broken, "fail"));
     client.wait_for_pool("bad-1", &[("free", 1), ("stopping", 0)]);
