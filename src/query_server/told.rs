@@ -2,8 +2,8 @@
 //!
 //! SUMMARY   [`Told`] collects them. A process reports an error, a level or a return value as an object in the third
 //!           element of a log line.
-//! PROMISES  Lines, errors and their strings are bounded; the excess is counted. The object is untrusted: if it is of
-//!           no known form, only the line is kept.
+//! PROMISES  Lines, errors and their strings are bounded; the excess is counted. The object is untrusted: if its
+//!           form is unknown, only the line is kept.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,13 +12,13 @@ use crate::query_server::tally::Returned;
 /// Maximum log lines kept for a call.
 pub(crate) const LINES_MAX: usize = 1_000;
 
-/// Maximum length of the log lines kept for a call, in bytes.
+/// Maximum total length of the log lines kept for a call, in bytes.
 pub(crate) const LINE_BYTES_MAX: usize = 256 << 10;
 
 /// Maximum errors kept for a call, and maximum return values.
 pub(crate) const ERRORS_MAX: usize = 100;
 
-/// Maximum length of the errors and return values kept for a call, in bytes.
+/// Maximum total length of the errors and return values kept for a call, in bytes.
 pub(crate) const ERROR_BYTES_MAX: usize = 256 << 10;
 
 /// The severity of a log line.
@@ -69,7 +69,7 @@ pub(crate) struct ReportedError {
     /// In characters, from 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) column: Option<u32>,
-    /// The line of a syntax error, with a mark below.
+    /// The source line of a syntax error, or a part of it; `caret` marks the column.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) source_line: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -116,7 +116,7 @@ impl LogEntry {
         serde_json::from_str(self.details.as_deref()?).ok()
     }
 
-    /// Parses the third element.
+    /// Parses the third element. Returns the line with its level, and the error if the element is one.
     pub(crate) fn read(self) -> (LogLine, Option<ReportedError>) {
         let details = self.details.as_deref();
         let error = details.and_then(|json| serde_json::from_str::<ReportedError>(json).ok());
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_errors_and_their_texts_have_bounds_and_the_rest_is_counted() {
+    fn lines_errors_and_their_texts_are_bounded_and_the_excess_is_counted() {
         let mut many = Told::default();
         for _ in 0..LINES_MAX + 3 {
             many.add(entry("x", Some(r#"{"name":"N","message":"m"}"#)));

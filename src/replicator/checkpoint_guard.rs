@@ -40,7 +40,7 @@ impl CheckpointGuard {
         lease.left()
     }
 
-    /// Works while the lease lasts, including renewals; `None` if it ends before the work.
+    /// Runs `work` while the lease, with its renewals, lasts. Returns `None` if the lease ends before the work.
     pub(crate) async fn while_held<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         let (mut work, mut over) = (pin!(work), pin!(self.over()));
         // A suspended process may find an answer and an expired lease at once: then the next request is not sent.
@@ -82,7 +82,7 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// A lease in paused time that counts the checks.
+    /// A lease that counts its checks. [`Lease::of`] pauses the clock.
     #[derive(Debug)]
     struct Lease {
         until: Mutex<Instant>,

@@ -37,7 +37,7 @@ pub struct Written {
     pub rev: String,
 }
 
-/// An unwritten document: its id, and the reason.
+/// A refused document: its id, and the reason.
 pub type Refused = (String, DocumentError);
 
 impl Database {
@@ -197,7 +197,7 @@ pub(crate) fn export_lines(snapshot: StoreSnapshot, secrets: bool) -> ExportLine
     ExportLines::new(snapshot, (!secrets).then_some(strip))
 }
 
-/// Parses a row of an export.
+/// Checks a row of an export, and returns the document to import.
 fn to_import(row: ExportRow, defaults: &Defaults) -> Result<Import, Refused> {
     let ExportRow {
         id,

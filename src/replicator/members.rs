@@ -105,7 +105,7 @@ impl DocMembers {
         self.0.extend(others.0);
     }
 
-    /// Parses all values. A value with a number out of range becomes `null`.
+    /// Returns the object with all values parsed. A value with a number out of range becomes `null`.
     pub fn value(&self) -> Value {
         let members = self.0.iter().map(|(name, text)| {
             let value = serde_json::from_str(text.get()).unwrap_or_default();

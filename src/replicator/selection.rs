@@ -103,7 +103,7 @@ impl Selection {
         })
     }
 
-    /// Returns the states that are selected.
+    /// Returns the selected states of jobs; all if no states are given.
     pub fn states(&self) -> Vec<JobState> {
         self.states
             .clone()
@@ -122,7 +122,7 @@ impl Selection {
         &self.doc_states
     }
 
-    /// Returns whether only states of jobs are selected.
+    /// Returns whether jobs are selected by state alone, or not restricted at all.
     pub fn is_of_states(&self) -> bool {
         self.doc_states.is_empty() && self.names.is_empty() && self.asked.is_empty()
     }
@@ -196,7 +196,7 @@ pub(crate) fn fits(pattern: &str, text: &str) -> bool {
 }
 
 /// Sorts jobs by trouble: crashing ones first, then those that cannot start yet or failed for good, paused, pending
-/// and running ones, and completed ones last; within a state the longest first.
+/// and running ones, and completed ones last; within a state, those longest in it first.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Trouble(u8, WallTime, Box<str>);
 

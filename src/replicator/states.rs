@@ -1,8 +1,8 @@
-//! The table of all documents, for all its writers and readers.
+//! The table of all documents, shared by its writers and readers.
 //!
 //! SUMMARY   [`DocStates`] is [`DocTable`] behind a lock. The store, ReplicatorDocuments and the scheduler report
 //!           every change to it.
-//! PROMISES  A written document is here before its writer is answered.
+//! PROMISES  A written document is in the table before its writer is answered.
 //! CALLED    By the store's thread, by both actors, and by HTTP; the lock is held for at most one page.
 
 use std::ops::{Deref, DerefMut};
@@ -25,8 +25,8 @@ pub struct DocStates {
     is_loading: watch::Sender<bool>,
 }
 
-/// The lock. Releasing it wakes waiters for complete lists: at the end of the statement, or of the `match`, that took
-/// it.
+/// The lock, held until the end of the statement or `match` that took it. Releasing it wakes waiters for complete
+/// lists.
 pub(crate) struct Locked<'s> {
     table: MutexGuard<'s, DocTable>,
     was_loading: bool,
@@ -97,7 +97,7 @@ impl Watcher for DocStates {
         }
     }
 
-    /// All except design documents, and those whose replication has completed or failed.
+    /// True except for design documents and documents whose replication has completed or failed.
     fn asks(&self, id: &str, body: &str) -> bool {
         self.class(id, body) == 0
     }

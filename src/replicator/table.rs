@@ -76,9 +76,9 @@ impl Known {
 /// Whether lists are complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Loading {
-    /// They are.
+    /// They are complete.
     Done,
-    /// How many documents are still to be read and turned into jobs; 0 before the store is open.
+    /// The number of documents without known progress; 0 before the store is open.
     Documents(usize),
 }
 
@@ -93,7 +93,7 @@ pub struct Page {
     pub descending: bool,
     /// How many to skip.
     pub skip: usize,
-    /// The most to list.
+    /// Maximum documents to list.
     pub limit: usize,
 }
 
@@ -114,7 +114,7 @@ impl Default for Page {
 pub(crate) struct PageOfIds {
     /// The number of all documents, regardless of the page.
     pub total: usize,
-    /// How many precede the page.
+    /// The number of documents before the page.
     pub offset: usize,
     /// The ids on the page.
     pub ids: Vec<Arc<str>>,
@@ -126,7 +126,7 @@ pub(crate) struct DocTable {
     known: FxHashMap<Arc<str>, Known>,
     /// Existing documents, in the order of lists.
     names: CountedNames,
-    /// Changes for other daemons; `None` if there are none.
+    /// Changes to report to other daemons; `None` outside a fleet.
     changed: Option<others::Changed>,
     /// Whether there is a store that is not open yet.
     is_awaited: bool,
@@ -176,7 +176,7 @@ impl DocTable {
         Some(Arc::clone(job))
     }
 
-    /// There is a store, which is not open yet.
+    /// Records that a store exists but is not open yet.
     pub const fn await_store(&mut self) {
         self.is_awaited = true;
     }
@@ -266,7 +266,7 @@ impl DocTable {
         }
     }
 
-    /// Changes what this daemon knows of a document, and records that it did.
+    /// Changes what this daemon knows of a document, and records the change if the document has or had a row.
     fn change_own<T>(&mut self, id: &str, change: impl FnOnce(&mut Known) -> T) -> T {
         let mut is_own = false;
         let changed = self.change(id, |known| {

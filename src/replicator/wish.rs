@@ -19,7 +19,7 @@ pub(crate) struct Reading {
     pub wish: Option<Wish>,
     /// The change to make in the store.
     pub in_store: Option<StoreWork>,
-    /// Whether it has the replication's state.
+    /// Whether its body has the replication's state; false if the version does not count.
     pub has_state: bool,
 }
 
@@ -120,7 +120,7 @@ mod tests {
         config
     }
 
-    /// Reads a version to act on, and names what the document requests.
+    /// Reads a version to act on. Returns the name of its request, and the change to make in the store.
     fn read(document: &Document, config: &Replicator) -> (&'static str, Option<StoreWork>) {
         let reading = Reading::of(document, true, config);
         let wish = match reading.wish {

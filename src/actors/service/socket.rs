@@ -269,7 +269,7 @@ impl ServiceSockets {
         self.replace(sockets, |(name, _), now| {
             Some(match now {
                 Some(now) => format!("the service '{name}' listens on {} now", now.shown),
-                None => format!("the service '{name}' was taken out of the configuration"),
+                None => format!("the service '{name}' was removed from the configuration"),
             })
         });
     }

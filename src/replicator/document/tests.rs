@@ -49,7 +49,7 @@ fn invalid_replications_are_refused_and_other_documents_are_accepted() {
 }
 
 #[test]
-fn foreign_and_bogus_state_members_are_kept() {
+fn unknown_members_and_bogus_state_members_are_kept() {
     let body = json!({"source": "http://h/a", "target": "http://h/b", "id": 7, "replication_id": "x",
                       "_replication_state": "triggered", "_replication_id": 1, "owner": "ann"});
     assert_eq!(write("r", body.clone(), &person("ann", true)), Ok(body));

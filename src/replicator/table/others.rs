@@ -21,7 +21,7 @@ pub(super) struct Other {
 }
 
 impl Known {
-    /// Returns the other daemon's report if it counts, because this daemon knows nothing of the document.
+    /// Returns the other daemon's report if it counts: the document requests a replication, and has no row here.
     pub(super) fn other(&self) -> Option<&Other> {
         let is_left_to_others = self.stored == Some(0) && self.row.is_none();
         self.other.as_ref().filter(|_| is_left_to_others)
@@ -75,7 +75,7 @@ impl DocTable {
         own.for_each(|(id, _)| changed.add(StatusOf::Document(Arc::clone(id))));
     }
 
-    /// Takes at most `most` changes.
+    /// Removes and returns at most `most` changes.
     pub fn take_changed(&mut self, most: usize) -> Vec<StatusOf> {
         let Some(changed) = &mut self.changed else {
             return Vec::new();
@@ -97,8 +97,7 @@ impl DocTable {
         self.change(id, |known| known.other = other);
     }
 
-    /// Returns another daemon's report about a document, if this one knows nothing of it and it requests a
-    /// replication.
+    /// Returns another daemon's report about a document that requests a replication and has no row here.
     pub fn other(&self, id: &str) -> Option<Arc<OtherStatus>> {
         let other = self.known.get(id)?.other()?;
         Some(Arc::clone(&other.status))
@@ -110,8 +109,8 @@ impl DocTable {
         others.map(|other| Arc::clone(&other.status)).collect()
     }
 
-    /// Forgets reports from before a time about documents that are missing or request nothing: a status may arrive
-    /// before its document, but not this much earlier.
+    /// Forgets reports that were read before this time, if their documents are missing or request nothing: a status
+    /// may arrive before its document, but not this much earlier.
     pub fn forget_others(&mut self, before: Instant) {
         let is_over = |known: &Known| {
             let other = known.other.as_ref();

@@ -67,7 +67,7 @@ impl DocTable {
         self.change(doc, |known| known.owned = Some(Box::new(owned)));
     }
 
-    /// A document is no longer owned. Returns whether it was, under this claim.
+    /// Ends a claim of a document. Returns whether the document was owned under it.
     pub fn lost(&mut self, doc: &str, claim: Claim) -> bool {
         self.change(doc, |known| {
             let is_it = known.owned_by(claim).is_some();
@@ -124,8 +124,8 @@ impl DocTable {
         }
     }
 
-    /// Releases a document without pending work. Returns the claim that it was owned under, or `None` if work is
-    /// pending. A document without a row requests nothing, or has its outcome.
+    /// Releases a document that is stopping or was read, and has neither a row nor pending work: it requests nothing,
+    /// or has its outcome. Returns its claim; `None` if it is not released.
     pub fn settle(&mut self, doc: &str) -> Option<ClaimWork> {
         let (name, known) = self.known.get_key_value(doc)?;
         let owned = known.owned.as_ref()?;
@@ -190,7 +190,7 @@ mod tests {
         assert!(!docs.see("d", 5) && !docs.see("d", 4));
         assert!(docs.see("d", 6));
         docs.forget_jobs();
-        assert!(docs.see("d", 6), "the scheduler has begun anew");
+        assert!(docs.see("d", 6), "the scheduler has restarted");
         assert!(docs.give_back("d", Request(1)));
         assert!(!docs.see("d", 7) && docs.lease("d").is_none());
     }
@@ -201,7 +201,7 @@ mod tests {
         assert_eq!(docs.settle("d"), None, "it was not read yet");
         assert!(docs.see("d", 1));
         docs.set_row("d", Some(RowState::Scheduled));
-        assert_eq!(docs.settle("d"), None, "its job is there");
+        assert_eq!(docs.settle("d"), None, "it has a job");
         docs.set_row("d", None);
         let writing = docs.begin("d").unwrap();
         assert_eq!(docs.settle("d"), None, "its outcome is being written");

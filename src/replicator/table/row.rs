@@ -1,4 +1,4 @@
-//! A document that requests a replication, until it has a job.
+//! How a document that requests a replication gets its job.
 //!
 //! SUMMARY   [`Row`] is its state. [`RowTurn`] takes an event ([`Event`]) and returns the actions ([`RowAction`]).
 //! PROMISES  An event of an attempt other than the row's latest has no effect. An edit that does not change the
@@ -17,13 +17,13 @@ use replication::filter::Filter;
 use replication::id::ReplicationId;
 use replication::spec::Replication;
 
-/// The base of the back-off after a temporary error.
+/// Maximum wait after the first temporary error, in seconds; each further error doubles it.
 const BACKOFF_BASE: u64 = 64;
-/// Maximum number of doublings.
+/// Maximum number of doublings of [`BACKOFF_BASE`].
 const BACKOFF_DOUBLINGS_MAX: u32 = 12;
-/// The earliest re-check of a filter's code.
+/// Minimum time until a filter's code is checked again.
 const RECHECK_MIN: Duration = Duration::from_secs(60);
-/// The largest random addition.
+/// Maximum random addition to [`RECHECK_MIN`], in seconds.
 const RECHECK_SPREAD_MAX: u64 = 86_400;
 
 /// The progress of a document to a job.
@@ -63,14 +63,14 @@ impl RowState {
         match self {
             Self::Initializing => DocState::Initializing,
             Self::Error => DocState::Error,
-            // Unless the scheduler reports more.
+            // Until the scheduler reports the job's state.
             Self::Scheduled => DocState::Pending,
         }
     }
 }
 
 impl Row {
-    /// Requests the id of the replication.
+    /// Returns the action that requests the id of the replication.
     fn identify(&self, doc: String) -> RowAction {
         RowAction::Identify {
             doc,
@@ -80,7 +80,7 @@ impl Row {
     }
 }
 
-/// What handling an event of a document uses: its row, and the state that all rows share.
+/// The context of a document's event: the document's row, and what all rows share.
 pub(super) struct RowTurn<'t> {
     /// `None` while the document requests nothing.
     pub row: &'t mut Option<Box<Row>>,
@@ -255,7 +255,7 @@ impl RowTurn<'_> {
                 }
                 row.errors = 0;
                 let filter = &row.replication.options.filter;
-                // Only code of the source can change the id.
+                // Only a filter function's code, which is read from the source, can change the id.
                 if !matches!(filter, Filter::Function { .. }) {
                     return Vec::new();
                 }

@@ -26,7 +26,7 @@ fn attached(service: &Service) -> Couch {
     Couch::start_command(&mut service.client(&["attach", "--timeout", PATIENCE]))
 }
 
-/// A design document whose show returns `name`, and whose list sends its rows.
+/// A design document whose show returns `name` and the request's number, and whose list sends the keys of its rows.
 fn ddoc(name: &str) -> Value {
     json!({
         "shows": {"s": format!("function(d, r) {{ return '{name} ' + r.n }}")},
@@ -76,7 +76,7 @@ fn four_restarts_with_twelve_clients_cause_no_error() {
     const RESTARTS: usize = 4;
     let configuration = configuration(3, 50, 60_000);
     let mut service = Some(Service::start(&configuration));
-    // How many rounds each client has begun.
+    // The number of rounds that each client has begun.
     let rounds: Vec<AtomicUsize> = (0..CLIENTS).map(|_| AtomicUsize::new(0)).collect();
     let is_over = AtomicBool::new(false);
     let mut couches: Vec<Couch> = (0..CLIENTS)
@@ -183,7 +183,7 @@ fn attach_may_be_started_before_the_service() {
     service.stop();
 }
 
-/// Opens a list under a service, and sends it a row.
+/// Opens a list, and sends it a row.
 fn begin_list(couch: &mut Couch) {
     teach(couch, "list");
     let open = json!(["ddoc", "_design/d", ["lists", "l"], [{"total_rows": 1}, {}]]);
@@ -213,7 +213,7 @@ fn a_list_that_is_open_when_the_service_is_told_to_stop_is_completed() {
 }
 
 #[test]
-fn a_list_that_is_open_after_the_grace_ends_with_the_service() {
+fn a_list_still_open_at_the_end_of_the_grace_period_is_cut_off() {
     let configuration = format!(
         "{}[server]\nshutdown_grace = \"1s\"\n",
         configuration(1, 50, 60_000)

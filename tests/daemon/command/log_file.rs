@@ -45,7 +45,7 @@ fn call(service: &Service, calls: usize) {
 }
 
 #[test]
-fn a_renamed_log_gets_all_records_until_hup_and_a_new_file_the_later_ones() {
+fn a_renamed_log_gets_all_records_until_hup_and_a_new_file_gets_the_later_ones() {
     let (service, folder) = start();
     let log = folder.join("settee.log");
     let names = ["settee.log", "access.log"];

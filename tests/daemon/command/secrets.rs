@@ -1,4 +1,4 @@
-//! Secrets stay in the program: its environment, its memory, its core.
+//! No secret leaks from the program: not from its environment, its memory or a core dump.
 
 use std::fs;
 use std::io;
@@ -230,7 +230,7 @@ fn other_process_of(user: u32) -> Child {
 }
 
 #[test]
-fn another_process_of_its_user_can_neither_read_nor_trace_a_service() {
+fn another_process_of_the_same_user_can_neither_read_nor_trace_a_service() {
     let service = service_of(NOBODY);
     let mut other = other_process_of(NOBODY);
     for (what, attempt) in ATTEMPTS {
@@ -238,7 +238,7 @@ fn another_process_of_its_user_can_neither_read_nor_trace_a_service() {
         let allowed = as_user(NOBODY, || attempt(open));
         if let Err(error) = allowed {
             // Some systems forbid tracing altogether: then there is nothing to prove.
-            eprintln!("skipped: this system does not allow to {what}: {error}");
+            eprintln!("skipped: this system does not let the user {what}: {error}");
             continue;
         }
         let refused = as_user(NOBODY, || attempt(closed));

@@ -270,7 +270,7 @@ fn another_program_behind_the_socket_is_not_mistaken_for_the_service() {
 }
 
 #[test]
-fn a_full_device_ends_with_74() {
+fn output_to_a_full_device_exits_with_74() {
     let service = Service::start("");
     let full = File::options().write(true).open("/dev/full").unwrap();
     let mut child = service

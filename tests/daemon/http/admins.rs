@@ -89,7 +89,7 @@ fn every_path_requires_a_login_except_the_open_ones() {
         let refused = ask(&web, method, path, &[], body);
         let reason = refused.reason(401, "unauthorized");
         assert_eq!(reason, "Authentication required.", "{path}");
-        // No challenge: the dashboard has a login form.
+        // Paths of the dashboard send no challenge: it has a login form.
         let asks = !path.starts_with("/_dashboard/");
         assert_eq!(refused.header("www-authenticate").is_some(), asks, "{path}");
         let status = ask(&web, method, path, &[("Authorization", &ann)], body).status;
@@ -148,7 +148,7 @@ fn a_session_authenticates_its_admin_and_a_forged_cookie_does_not() {
     let config = with(&session, "GET", "/_node/_local/_config/log");
     config.ok();
     assert_eq!(config.header("set-cookie"), None, "the session is fresh");
-    // A forged cookie is treated as none.
+    // A forged cookie is ignored.
     for forged in ["AuthSession=x", &format!("{session}x"), "AuthSession="] {
         let nobody = with(forged, "GET", "/_session").ok();
         assert_eq!(nobody["userCtx"], json!({"name": null, "roles": []}));
@@ -234,7 +234,7 @@ fn an_old_session_is_reissued() {
     let set = begun.header("set-cookie").unwrap();
     assert!(set.contains("Max-Age=10"), "{set}");
     let session = set.split(';').next().unwrap().to_owned();
-    // A tenth of the timeout is a second.
+    // A session is renewed after a tenth of its timeout, here a second.
     crate::support::daemon::wait_until("a new cookie", || {
         let answer = ask(&web, "GET", "/_session", &[("Cookie", &session)], "");
         assert_eq!(answer.ok()["userCtx"]["name"], "bob");

@@ -176,7 +176,7 @@ fn large_bodies_beyond_in_flight_max_are_refused_and_small_requests_are_not() {
         stream
             .set_read_timeout(Some(Duration::from_millis(50)))
             .unwrap();
-        // A refusal is answered at once.
+        // A refusal would arrive at once.
         stream.peek(&mut piece).is_err()
     });
     web.service.stop();
@@ -275,7 +275,7 @@ fn idle_connections_do_not_lock_out_other_clients() {
         .env("SETTEE__STORE__PATH", "memory");
     let mut service = Service::start_command(directory, command);
     let address = service.next_address("http://");
-    // A connection from the crowd's address may be closed for a new one before its request is read.
+    // A connection from the crowd's address may be closed to make room for a new one before its request is read.
     let ask = || -> io::Result<String> {
         let (mut stream, body) = (TcpStream::connect(address)?, call());
         stream.set_read_timeout(Some(DEADLINE))?;
@@ -314,7 +314,7 @@ fn answers_before_and_without_watches(
     path: &str,
     body: &str,
 ) -> [String; 2] {
-    // More than startup takes.
+    // Startup uses fewer; `epoll` refuses to watch further ones.
     const DESCRIPTORS: u64 = 200;
     let directory = directory();
     let command = command(&configure(directory.path(), config));
@@ -356,7 +356,7 @@ fn a_lack_of_epoll_watches_is_not_reported_as_a_full_disk() {
 
 #[test]
 fn a_lack_of_epoll_watches_is_logged_and_clients_of_the_socket_wait_for_it_to_end() {
-    // More than startup takes.
+    // Startup uses fewer; `epoll` refuses to watch further ones.
     const DESCRIPTORS: u64 = 200;
     let directory = directory();
     let command = command(&configure(directory.path(), ""));

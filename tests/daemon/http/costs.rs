@@ -177,7 +177,7 @@ fn a_call_that_ended_its_process_is_counted_as_a_kill() {
 }
 
 #[test]
-fn an_unknown_period_or_order_is_refused_with_the_known_ones() {
+fn an_unknown_period_or_order_is_refused_and_the_known_ones_are_listed() {
     let web = Web::start("");
     let reason = web
         .get("/_functions?period=day")
@@ -191,7 +191,7 @@ fn an_unknown_period_or_order_is_refused_with_the_known_ones() {
 }
 
 #[test]
-fn a_call_that_takes_longer_than_the_limit_is_logged_with_what_it_cost() {
+fn a_call_that_takes_longer_than_the_limit_is_logged_with_its_cost() {
     let text = "[log]\nformat = \"json\"\nslow_log_timeout = ";
     let web = Web::start(&format!("{text}\"1h\"\n"));
     call(&web, "slow");
@@ -305,7 +305,7 @@ fn every_call_is_a_line_of_the_access_log() {
     logged.web.service.stop();
 }
 
-/// Never answers.
+/// A map function that never returns.
 const LOOPS: &str = "function(doc) { while (true); }";
 
 fn looping() -> Value {

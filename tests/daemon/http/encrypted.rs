@@ -41,7 +41,7 @@ fn connect(
     tls::connect(web.service.directory.path(), address, version)
 }
 
-/// Returns the head and the body of an answer.
+/// Sends a request, and returns the head and the body of its answer.
 fn ask(client: &mut Encrypted, method: &str, path: &str, body: &str) -> (String, String) {
     let request = format!(
         "{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
@@ -195,7 +195,7 @@ fn the_name_in_a_client_certificate_is_the_user_unless_the_request_has_a_login()
     bob.get_mut().write_all(head.as_bytes()).unwrap();
     let (_, body) = answer(&mut bob);
     assert!(body.contains("\"ann\""), "{body}");
-    // A client learns of the refusal with its first answer at the latest.
+    // A client learns of the refusal in the handshake, or when it reads its first answer.
     let signed_by_another = connect_as(place, https, stranger.sign("ann"));
     let is_refused = signed_by_another.map_or(true, |mut client| {
         let request = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";

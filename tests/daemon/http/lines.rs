@@ -191,7 +191,7 @@ fn reading_from_a_client_that_does_not_read_its_rows_pauses() {
     let document = format!("{{\"_id\": \"{big}\"}}\n").repeat(100);
     let piece = format!("{:x}\r\n{document}\r\n", document.len());
     let mut sent = 0;
-    // Ends when the service stops reading; one that read everything would never stop.
+    // The writes fail once the service stops reading.
     while std::io::Write::write_all(&mut stream.stream, piece.as_bytes()).is_ok() {
         sent += piece.len();
         assert!(sent < 200 << 20, "everything is read");

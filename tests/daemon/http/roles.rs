@@ -203,7 +203,7 @@ fn lost(more: Value) -> String {
     clippy::too_many_lines,
     reason = "one story from its beginning to its end"
 )]
-fn a_replicator_sees_and_controls_only_own_replications() {
+fn a_replicator_sees_and_controls_only_its_own_replications() {
     let web = Web::start(&users());
     let made = by(&web, "rita", "PUT", "/_replicator/hers", &lost(json!({})));
     assert_eq!(made.status, 201, "{made:?}");

@@ -73,7 +73,7 @@ fn a_byte_order_mark_is_not_part_of_the_first_document() {
     }
 }
 
-/// Runs the command of the hint, if its program is installed.
+/// Runs the command that a refusal suggests, if its program is installed.
 fn follow(refused: &Output, file: &str, work: &Work) -> Option<Output> {
     let said = stderr(refused);
     let (_, hint) = said.trim_end().split_once("a line: ").unwrap();

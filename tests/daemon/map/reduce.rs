@@ -247,7 +247,7 @@ fn floats_are_added_in_input_order_whichever_process_is_faster() {
 #[cfg(target_os = "linux")]
 #[test]
 fn a_built_in_reducer_keeps_no_rows() {
-    /// More than may wait between the input and the functions, in bytes.
+    /// More than the buffers between the input and the functions hold, in bytes.
     const WAITING: usize = 8 << 20;
     let work = Work::new();
     let map = "function(doc) { for (var i = 0; i < 10; i++) { emit(i, doc.v) } }";
@@ -283,7 +283,7 @@ fn a_built_in_reducer_keeps_no_rows() {
 #[test]
 fn a_sum_that_does_not_shrink_is_refused_logged_or_accepted_as_configured() {
     let work = Work::new();
-    // Each name is longer than the row around it.
+    // Each name is longer than the rest of its row.
     let map = "function(doc) { var o = {}; o[doc._id + 'x'.repeat(60)] = 1; emit(null, o) }";
     let input = documents(&vec![json!(1); 300]);
     for (mode, is_refused, is_reported) in [
@@ -312,7 +312,7 @@ fn a_sum_that_does_not_shrink_is_refused_logged_or_accepted_as_configured() {
 }
 
 #[test]
-fn a_bad_value_is_an_error_in_the_result_of_sum_and_ends_the_map_with_stats() {
+fn with_sum_a_bad_value_is_an_error_in_the_result_and_with_stats_it_ends_the_map() {
     let work = Work::new();
     let input = documents(&[json!(1), json!("two"), json!(3)]);
     let map = "function(doc) { emit(1, doc.v) }";

@@ -1,4 +1,4 @@
-//! `settee map --selector`: filters documents before they are mapped, or prints those that match unchanged.
+//! `settee map --selector`: filters documents before they are mapped, or prints matching documents unchanged.
 
 use crate::support::program::{program, run};
 use crate::support::work::{EMIT, Work, documents, fails, lines, stderr};

@@ -14,8 +14,8 @@ use settee_testkit::{
     eventually,
 };
 
-/// Every nonzero counter, and the count of every histogram that is not empty, by name and labels.
-/// Without gauges and times, which are not exact.
+/// Returns every nonzero counter, and the count of every histogram that is not empty, by name and labels.
+/// Gauges and times are left out: they are not exact.
 fn counters(snapshot: &Snapshot) -> BTreeMap<String, u64> {
     let mut counters = BTreeMap::new();
     for family in &snapshot.families {
@@ -45,7 +45,7 @@ fn counters(snapshot: &Snapshot) -> BTreeMap<String, u64> {
 }
 
 /// Asserts that between two snapshots exactly the `expected` counters moved, by these amounts.
-/// Byte counters have a test of their own.
+/// Byte counters are ignored: they have a test of their own.
 #[track_caller]
 fn assert_moved(what: &str, before: &Snapshot, after: &Snapshot, expected: &[(&str, u64)]) {
     let (before, after) = (counters(before), counters(after));
@@ -161,7 +161,7 @@ async fn each_prompt_moves_only_the_call_counter_of_its_kind() {
     client.returns().await;
     pool.becomes("gone", |pool| pool.stopping == 0).await;
     let after = pool.metrics().await;
-    // Its client taught it functions, so it is not lent again.
+    // The client taught the process functions, so it is not lent again.
     let returned = [
         ("pool_returns javascript ok", 1),
         ("pool_stops javascript broken", 1),
@@ -231,7 +231,7 @@ async fn scripted_within(grace: Duration, script: Script) -> (TestPool, TestClie
     (pool, client, child)
 }
 
-/// Asserts what a process that ends during a prompt counts: `ends`, and a prompt error with this `reason`.
+/// Asserts that the end of a process during a prompt moves `ends`, and counts as a prompt error with this `reason`.
 async fn assert_counts_of_end(
     steps: &[Step],
     reason: &str,

@@ -30,7 +30,7 @@ fn service_with(directory: TempDir, command: &str, pool: &str) -> Service {
     Service::start_in(directory, &extra)
 }
 
-/// Requests a process, with a timeout shorter than the throttle's delay.
+/// Returns a request for a process, with a timeout shorter than the throttle's delay.
 fn ask() -> Value {
     let mut request = take_request("bad-1");
     request["timeout_ms"] = json!(20_000);
@@ -295,7 +295,7 @@ fn a_pool_with_an_init_size_is_throttled_if_its_command_hangs() {
         !client.pool("bad-1")["throttled_ms"].is_null()
     });
     client.wait_for_pool("bad-1", &[("opening", 0), ("free", 0)]);
-    // Two at a time, until three have failed.
+    // Processes are started two at a time, until three starts have failed.
     assert_eq!(client.pool("bad-1")["totals"]["start_failures"], 4);
     service.stop();
 }
@@ -404,7 +404,7 @@ fn a_process_that_is_stopped_cleanly_is_sent_stop_send_first() {
     let command = program(directory.path(), "polite", script.as_bytes(), 0o755);
     let service = service_with(directory, &command, "stop_send = '[\"bye\"]'");
     let mut client = service.connect();
-    // A broken process is killed without the line.
+    // A broken process is killed without being sent the line.
     let broken = take(&mut client, "bad-1");
     assert!(give_back(&mut client, &broken, "fail"));
     client.wait_for_pool("bad-1", &[("free", 1), ("stopping", 0)]);
@@ -506,7 +506,7 @@ fn a_reload_or_the_problems_remedy_retries_a_fixed_command_without_a_request() {
     let failing = [("pool_failing", "bad-1")];
     throttled(&mut client);
     wait_for_problems(&service, &failing);
-    // Still wrong.
+    // The command still fails.
     let failures = |client: &mut Client| client.pool("bad-1")["totals"]["start_failures"].as_u64();
     let before = failures(&mut client);
     client.operator.reload_config();

@@ -189,7 +189,7 @@ fn a_value_set_over_http_changes_the_pool() {
         .error(400, "bad_request");
     assert_eq!(web.send("DELETE", path, "").ok(), "4");
     wait_until("the old limit", || client.pool("a")["hard_limit"] == 2);
-    // A new section's language adds its pool.
+    // Setting the language of a new section adds its pool.
     let language = "/_node/_local/_config/pools.new/language";
     web.send("PUT", language, "\"python\"").ok();
     wait_until("the new pool", || has_pool(&mut client, "new"));

@@ -275,7 +275,7 @@ impl History {
             "validate_doc_update": format!("function(doc) {{ {remember} throw {{forbidden: seen.join()}}; }}")})
     }
 
-    /// A line of the protocol. Those that may end the built-in server come last, and are rare.
+    /// Returns a random line of the protocol. Lines that may end the built-in server come last, and are rare.
     fn line(&mut self, tenant: &mut Tenant) -> Value {
         let word = self.token(tenant);
         let (map, reduce) = (map(&word), reduce(&word));

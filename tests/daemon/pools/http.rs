@@ -154,7 +154,7 @@ fn a_throttled_pool_answers_503_with_retry_after() {
 }
 
 #[test]
-fn only_an_admin_changes_pools() {
+fn pools_are_not_changed_without_a_login() {
     let web = Web::start("[admins]\nann = \"secret\"\n");
     let refused = put(&web, "p", &json!({"language": "python"}));
     assert_eq!(refused.status, 401, "{refused:?}");

@@ -89,7 +89,7 @@ fn prompt(client: &mut Client, lent: &Lent, what: &str) {
     assert_eq!(client.prompt(&lent.proc, json!([what])), json!(true));
 }
 
-/// Has a process leave others behind, returns it, and waits until all of them rest.
+/// Borrows a process, has it leave others behind, gives it back to the pool, and waits until all of them rest.
 fn leave_behind(client: &mut Client, what: &str) -> Lent {
     let lent = take(client, "shell");
     prompt(client, &lent, what);
@@ -127,7 +127,7 @@ fn nothing_in_a_cell_runs_between_loans_and_everything_resumes_with_the_next() {
             .count()
             > 1
     });
-    // Only the processes left behind use it: the command itself waits for its next line.
+    // Only the processes left behind use processor time: the command itself waits for its next line.
     wait_until("processor time of the processes left behind", || {
         cpu_us() > before + 200_000
     });
@@ -241,7 +241,7 @@ fn leftover_processes_cannot_resume_each_other_at_rest() {
         let lent = take(&mut client, "shell");
         prompt(&mut client, &lent, "storm");
         assert!(give_back(&mut client, &lent, "ok"));
-        // The process rests once nothing has run for longer than all checks by the service take.
+        // Rest is lasting once it exceeds the time that all checks by the service take.
         let mut since = Instant::now();
         wait_until("lasting rest, or the end of the process", || {
             if !rests(lent.os_pid) {

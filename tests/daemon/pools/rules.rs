@@ -50,7 +50,7 @@ fn min_free_processes_are_kept_free_until_max_is_reached() {
 }
 
 #[test]
-fn beyond_queue_max_waiters_are_refused_at_once() {
+fn waiters_beyond_queue_max_are_refused_at_once() {
     let service = Service::start("");
     let mut client = service.connect();
     add(&mut client, "p", &json!({"max": 1, "queue_max": 1}));

@@ -36,7 +36,7 @@ pub fn add(client: &mut Client, name: &str, settings: &Value) -> Value {
     client.operator.ok(&Order::new("PUT", path, all))
 }
 
-/// Changes settings of a pool, or adds it.
+/// Returns an order that changes settings of a pool, or adds it.
 pub fn reconfigure(name: &str, settings: &Value) -> Order {
     Order::new("PUT", format!("/_pools/{name}"), settings.clone())
 }

@@ -1,5 +1,5 @@
-//! Tenants: a command's processes serve clients that name the same database, or are the same user or
-//! connection; and what bounds a tenant.
+//! Tenants: clients share a command's processes if they name the same database, or are the same user or
+//! connection. Limits of a tenant.
 
 use std::time::Instant;
 

@@ -12,7 +12,7 @@ fn settings(value: Value) -> Map<String, Value> {
     value.as_object().cloned().unwrap()
 }
 
-/// Waits for a state that is wanted.
+/// Waits for a state that `wanted` accepts, and returns it.
 async fn state(
     states: &mut watch::Receiver<PoolState>,
     what: &str,

@@ -88,7 +88,7 @@ async fn a_service_removed_under_load_closes_its_connections_and_lends_no_more()
     // A client that was not accepted gets the error too.
     let (name, reason) = waiting.error().await;
     assert_eq!(name, "shutting_down");
-    assert!(reason.contains("'a' was taken out"), "{reason}");
+    assert!(reason.contains("'a' was removed"), "{reason}");
     eventually("the socket is gone", async || {
         !daemon.path("a.sock").exists()
     })

@@ -237,7 +237,7 @@ impl SocketClient {
         serde_json::from_str(&line).unwrap()
     }
 
-    /// Sends the same request `count` times, or as often as the service reads it.
+    /// Sends the same request `count` times, or fewer times if the service stops reading.
     pub async fn send_together(&mut self, count: usize, request: &serde_json::Value) {
         let line = format!("{request}\n");
         let stream = self.0.0.get_mut();

@@ -1,8 +1,9 @@
 //! One attempt: something that a function must not be able to do.
 //!
-//! PROMISES  [`Attempt::fails_in_a_cell`] passes only if the attempt works without a cell and fails in one; that the
-//!           pool serves the next client is proved by the next attempt, and after the last one by the site. It skips an attempt that this machine does not allow even without a cell, with
-//!           the reason from [`Attempt::is_possible`], and one whose layer this machine lacks.
+//! PROMISES  [`Attempt::fails_in_a_cell`] passes only if the attempt works without a cell and fails in one. That the pool
+//!           serves the next client is shown by the next attempt, and after the last one by the site. It skips attempts
+//!           that this machine does not allow even without a cell (see [`Attempt::is_possible`]), and attempts whose
+//!           layer this machine lacks.
 //! LIMITS    An error in the attempt's own code fails the test with or without a cell; it never counts as a refusal.
 
 use std::collections::HashMap;

@@ -9,8 +9,8 @@ DESCRIPTORS = 600
 MEBIBYTES = 256
 
 
-def cannot_start_processes_without_end(doc):
-    """Each waits until the last was started, so all live at a time."""
+def cannot_start_processes_without_limit(doc):
+    """Each process waits until the last has started, so that all are alive at once."""
     gate, opened = os.pipe()
     children = []
     try:
@@ -28,8 +28,8 @@ def cannot_start_processes_without_end(doc):
     return len(children)
 
 
-def cannot_start_daemons_without_end(doc):
-    """The same with grandchildren in sessions of their own, which nobody waits for."""
+def cannot_start_daemons_without_limit(doc):
+    """Starts grandchildren in their own sessions, which nobody waits for; all are alive at once."""
     gate, opened = os.pipe()
     done, tells = os.pipe()
     started = 0
@@ -56,7 +56,7 @@ def cannot_start_daemons_without_end(doc):
     return started
 
 
-def cannot_start_threads_without_end(doc):
+def cannot_start_threads_without_limit(doc):
     threading.stack_size(64 * 1024)
     gate = threading.Event()
     threads = [threading.Thread(target=gate.wait, daemon=True) for _ in range(THREADS)]
@@ -71,13 +71,13 @@ def cannot_start_threads_without_end(doc):
 
 
 def keeps(doc, memory):
-    """Has it for a while: where no control group counts, what a cell has is looked at now and then."""
+    """Keeps memory for a while: without a control group, the memory of a cell is only sampled."""
     time.sleep(doc["keeps"])
     return memory
 
 
 def touched(mebibytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS):
-    """Takes memory, and writes on each page of it."""
+    """Allocates memory, and writes to each page of it."""
     with refused_with(errno.ENOMEM):
         memory = mmap.mmap(-1, mebibytes << 20, flags=flags)
     for page in range(0, mebibytes << 20, 4096):
@@ -85,15 +85,15 @@ def touched(mebibytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS):
     return memory
 
 
-def cannot_take_memory_without_end(doc):
+def cannot_take_memory_without_limit(doc):
     return len(touched(MEBIBYTES))
 
 
-def cannot_take_shared_memory_without_end(doc):
+def cannot_take_shared_memory_without_limit(doc):
     return len(keeps(doc, touched(MEBIBYTES, mmap.MAP_SHARED | mmap.MAP_ANONYMOUS)))
 
 
-def cannot_take_memory_by_the_heap_without_end(doc):
+def cannot_take_heap_memory_without_limit(doc):
     try:
         pieces = [b"x" * (1 << 20) for _ in range(MEBIBYTES)]
     except MemoryError as error:
@@ -102,7 +102,7 @@ def cannot_take_memory_by_the_heap_without_end(doc):
 
 
 def cannot_take_memory_with_many_processes(doc):
-    """Each takes less than one may, and all have it at a time."""
+    """Each process takes less than the limit; all of them together exceed it."""
     gate, opened = os.pipe()
     done, tells = os.pipe()
     children = []
@@ -144,7 +144,7 @@ def cannot_take_memory_by_memory_files(doc):
     return os.fstat(file).st_size
 
 
-def cannot_open_descriptors_without_end(doc):
+def cannot_open_descriptors_without_limit(doc):
     with refused_with(errno.EMFILE):
         return len([os.dup(0) for _ in range(DESCRIPTORS)])
 

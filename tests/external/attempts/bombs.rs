@@ -22,9 +22,9 @@ pub mod processes {
     use super::{PROCESSES, attempts};
 
     attempts! { PROCESSES;
-        cannot_start_processes_without_end;
-        cannot_start_daemons_without_end;
-        cannot_start_threads_without_end;
+        cannot_start_processes_without_limit;
+        cannot_start_daemons_without_limit;
+        cannot_start_threads_without_limit;
     }
 }
 
@@ -32,9 +32,9 @@ pub mod memory {
     use super::{MEMORY, attempts};
 
     attempts! { MEMORY;
-        cannot_take_memory_without_end.may_end_it();
-        cannot_take_shared_memory_without_end.may_end_it();
-        cannot_take_memory_by_the_heap_without_end.may_end_it();
+        cannot_take_memory_without_limit.may_end_it();
+        cannot_take_shared_memory_without_limit.may_end_it();
+        cannot_take_heap_memory_without_limit.may_end_it();
         cannot_take_memory_with_many_processes.may_end_it();
         cannot_take_memory_by_memory_files.may_end_it();
     }
@@ -44,7 +44,7 @@ pub mod files {
     use super::{FILES, attempts};
 
     attempts! { FILES;
-        cannot_open_descriptors_without_end;
+        cannot_open_descriptors_without_limit;
         cannot_fill_the_disk;
     }
 }

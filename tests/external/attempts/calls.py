@@ -1,5 +1,5 @@
-# What the attempts share. Each is a function of a document, which names it and says where things are. It
-# returns what it could do, or fails with what the system said.
+# Code shared by the attempts. An attempt is a function of a document that names the attempt and the paths it uses.
+# It returns what it achieved, or raises the system's error.
 
 import ctypes
 import errno
@@ -12,11 +12,11 @@ libc.syscall.restype = ctypes.c_long
 
 
 class Refused(Exception):
-    """The attempt came to nothing, though no call failed for lack of permission."""
+    """The attempt had no effect, though no call failed for lack of permission."""
 
 
 class refused_with:
-    """Takes these errors for a refusal: to a cell, what is outside is often simply not there."""
+    """Raises `Refused` for these errors: in a cell, what is outside of it often does not exist."""
 
     def __init__(self, *numbers):
         self.numbers = numbers
@@ -43,7 +43,7 @@ def pointer_or_long(word):
 
 
 def in_a_child(action):
-    """Runs it in a forked process, and fails as it failed there: what it does to itself ends with it."""
+    """Runs the action in a forked process, with which its effects end, and raises its error here."""
     child = os.fork()
     if child == 0:
         status = 255
@@ -58,7 +58,7 @@ def in_a_child(action):
     if status < 0:
         raise Refused(f"killed by signal {-status}")
     if status == 255:
-        raise RuntimeError("the action failed with something else than a system call")
+        raise RuntimeError("the action failed, but not in a system call")
     if status > 0:
         raise OSError(status, os.strerror(status))
 
@@ -68,7 +68,7 @@ INTERRUPT = bytes.fromhex("53 89f8 89f3 89d1 cd80 5b c3")
 
 
 def old_call(number, first=0, words=()):
-    """Makes a call of the 32-bit table by its interrupt, from a page of code in the lowest 4 GiB."""
+    """Makes a 32-bit system call by `int 0x80`, from a page of code in the lowest 4 GiB."""
     libc.mmap.restype = ctypes.c_void_p
     readable_writable_executable, private_anonymous_low = 7, 0x62
     page = libc.mmap(None, ctypes.c_size_t(4096), readable_writable_executable, private_anonymous_low, -1, 0)
@@ -87,17 +87,17 @@ def wait_for(condition, seconds=10):
     until = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > until:
-            raise Refused("it did not come about in time")
+            raise Refused("the condition was not met in time")
         time.sleep(0.001)
 
 
 def scratch(doc):
-    """A path of its own in a folder that everybody may write to."""
+    """Returns the attempt's own path in a folder that everybody may write to."""
     return os.path.join(doc["spare"], doc["attempt"])
 
 
 def works(doc):
-    """What any honest function does."""
+    """An ordinary function, which works in every cell."""
     return doc["n"] + 1
 
 

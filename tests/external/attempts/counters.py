@@ -6,13 +6,13 @@ import signal
 import socket
 import threading
 
-# `takes_NAME` takes as much of something as it gets, and keeps it; `needs_NAME` takes a little, and gives it back.
+# `takes_NAME` takes as much of a resource as it can get, and keeps it; `needs_NAME` takes a little, and returns it.
 
-# More than the limits of these tests' own namespaces and users let anybody have.
+# More than the limits of these tests' namespaces and users allow.
 MOST = 500
 
-# What this process has taken, its children, and what takes back that which would outlive it: they stay when the
-# query server forgets its functions.
+# The resources that this process has taken, its children, and actions that remove what would outlive the process.
+# In `builtins` they survive when the query server forgets its functions.
 if not hasattr(builtins, "kept"):
     builtins.kept, builtins.children, builtins.undo = [], [], []
 
@@ -20,7 +20,7 @@ IPC_CREAT, IPC_RMID, IPC_PRIVATE = 0o1000, 0, 0
 
 
 def gives_back(doc):
-    """Ends the process with its children, and whatever would outlive it."""
+    """Kills the children, removes whatever would outlive the process, and ends it."""
     for child in children:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
@@ -30,7 +30,7 @@ def gives_back(doc):
 
 
 def as_many(take, most=MOST):
-    """Takes until the system refuses, and returns how many there were; fails as it did if there was none."""
+    """Takes until the system refuses, and returns the number taken; raises the system's error if it is 0."""
     taken = 0
     try:
         while taken < most:
@@ -43,7 +43,7 @@ def as_many(take, most=MOST):
 
 
 def child_that(action):
-    """Starts a process that does it, and lives on for as long as this one."""
+    """Starts a process that runs the action, and lives for as long as this one."""
     gate, opened = os.pipe()
     done, tells = os.pipe()
     child = os.fork()
@@ -93,7 +93,7 @@ def takes_pending_signals(doc):
 def needs_pending_signals(doc):
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGRTMIN})
     os.kill(os.getpid(), signal.SIGRTMIN)
-    # One for which there was no room comes without its sender.
+    # A signal for which the queue has no room arrives without its sender.
     if not signal.sigtimedwait({signal.SIGRTMIN}, 0).si_pid:
         raise OSError(errno.EAGAIN, "kill")
     return 1
@@ -111,7 +111,7 @@ def takes_pages_by_large_pipes(doc):
 
 
 def needs_pages_by_large_pipes(doc):
-    """A pipe has 64 KiB, as long as its user has not too many pages."""
+    """A pipe holds 64 KiB unless its user has too many pages in pipes."""
     ends = os.pipe()
     try:
         os.set_blocking(ends[1], False)
@@ -133,7 +133,7 @@ needs_pages_by_many_pipes = needs_pages_by_large_pipes
 
 
 def takes_sockets_in_flight(doc):
-    """Descriptors that are sent and not received are counted, up to the user's number of open files."""
+    """Descriptors that are sent but not received count against the user, up to the limit of open files."""
     one, other = socket.socketpair()
     one.setblocking(False)
     kept.extend((one, other))
@@ -255,7 +255,7 @@ def queue(messages, length):
     name = f"settee-{os.getpid()}-{len(kept)}".encode()
     attributes = (ctypes.c_long * 8)(0, messages, length)
     made = call(240, name, os.O_CREAT | os.O_RDWR, 0o600, ctypes.byref(attributes))
-    # It is there for as long as it is open.
+    # The queue exists for as long as it is open.
     call(241, name)
     return made
 
@@ -309,16 +309,16 @@ def takes_locked_memory(doc):
 
 
 def takes_memory_of_performance_events(doc):
-    """A page of records of an event that counts the process's own time."""
+    """Maps a page for records of an event that counts the process's own time."""
     attributes = (ctypes.c_uint32 * 32)(1, 128)
-    # Without the kernel and the hypervisor.
+    # Excludes the kernel and the hypervisor.
     attributes[10] = 0x60
     made = call(298, ctypes.byref(attributes), 0, -1, -1, 0)
     kept.append(mmap.mmap(made, 2 * mmap.PAGESIZE))
     return made
 
 
-# ---- what it counts for a namespace, or for the machine
+# ---- what the kernel counts for a namespace, or for the machine
 
 
 def takes_segments_of_shared_memory(doc):
@@ -412,7 +412,7 @@ def name(number):
 
 
 def takes_names_of_users(doc):
-    """By such a name the service keeps the number of a cell's user for it."""
+    """The service binds a socket with such a name to reserve the number of a cell's user."""
     return as_many(lambda: name(len(kept)), 10)
 
 
@@ -422,7 +422,7 @@ def needs_names_of_users(doc):
     return 1
 
 
-# ---- what is in files
+# ---- leases, locks and notices of files, and the room of file systems
 
 
 def takes_a_lease(doc):

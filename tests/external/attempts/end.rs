@@ -1,6 +1,7 @@
 //! The end of a query server: processes that it left behind end with it, however it ends.
 //!
-//! PROMISES  Each test of processes left behind first proves that without a cell one in its own session survives.
+//! PROMISES  Each test of processes left behind first proves that, without a cell, a process in its own session
+//!           survives.
 
 use std::fs;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -103,7 +103,7 @@ fn a_strict_pool_without_users_for_its_cells_is_a_mistake() {
 fn read_paths_that_others_cannot_read_are_a_mistake_with_a_remedy() {
     use std::os::unix::fs::PermissionsExt;
     if !rustix::process::geteuid().is_root() {
-        return println!("skipped: cells have the user of these tests");
+        return println!("skipped: cells run as the user of these tests");
     }
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("views");
