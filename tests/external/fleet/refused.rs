@@ -44,9 +44,6 @@ async fn refused_documents_are_still_listed_by_the_next_daemon() {
         .output()
         .unwrap();
     let printed = String::from_utf8(output.stdout).unwrap();
-    assert!(
-        printed.ends_with("\n\n1 document refused\n"),
-        "{printed}"
-    );
+    assert!(printed.ends_with("\n\n1 document refused\n"), "{printed}");
     site.stop();
 }

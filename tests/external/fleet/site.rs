@@ -33,7 +33,7 @@ pub struct Site {
 }
 
 impl Daemon {
-    /// Returns how many of the listed jobs a query selects.
+    /// Returns the number of jobs that a query selects.
     pub fn total(&self, query: &str) -> Value {
         let path = format!("/_scheduler/jobs?limit=0&{query}");
         self.web.get(&path).ok()["total_rows"].clone()
