@@ -22,10 +22,10 @@ use crate::support::store::{self, create, put, start_in};
 /// The file of the tests that cause problems and follow their remedies.
 const HERE: &str = "tests/replication/remedies.rs";
 
-/// The file of the tests of problems that take a person, another machine or minutes.
+/// The file of the tests of problems that need a person, another machine or minutes.
 const FINDINGS: &str = "src/health/findings/tests.rs";
 
-/// The kind, why it is not caused here (empty if it is), the file and the test.
+/// Each kind of problem, why it is not caused here (empty if it is), and the file and name of its test.
 #[rustfmt::skip]
 const ROWS: &[(&str, &str, &str, &str)] = &[
     ("pool_failing", "", HERE, "a_fixed_command_is_retried_by_unthrottle"),

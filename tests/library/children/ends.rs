@@ -277,7 +277,7 @@ async fn a_detached_descendant_that_floods_the_output_delays_nothing() {
     pool.assert_quiet().await;
 }
 
-/// Two children that ignore SIGTERM, one of them lent.
+/// Starts a pool with two children that ignore SIGTERM, one of them lent.
 async fn stubborn_pool(grace: Duration) -> (TestPool, ScriptedChild, settee_testkit::TestClient) {
     let child = ScriptedChild::new(
         Script::echo()

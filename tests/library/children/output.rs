@@ -216,7 +216,7 @@ async fn a_process_that_answered_twice_is_not_lent_to_the_next_client() {
     pool.assert_quiet().await;
 }
 
-/// The child has printed `late` after its answer, and no actor has read it when the next prompt is sent.
+/// Makes a child print `late` after its answer, and returns before any actor can have read it.
 async fn prompt_after(late: Step) -> (ScriptedChild, TestPool, [TestClient; 2]) {
     let steps = [Step::Echo, Step::Await("late"), late, Step::Mark("late")];
     let child = ScriptedChild::new(

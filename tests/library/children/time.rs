@@ -18,7 +18,7 @@ fn timed_out() -> PromptError {
     }
 }
 
-/// Far longer than any of these tests needs, far shorter than waiting for a hung child takes.
+/// Time limit of a test: far more than any test here needs, far less than a wait for a hung child takes.
 const SOON: Duration = Duration::from_secs(60);
 
 fn builder(child: &ScriptedChild) -> TestPoolBuilder {

@@ -388,7 +388,7 @@ fn runaway_recursion_is_reported_and_the_server_survives() {
         let answers = commands(TEXT_REASONS, &lines).answers();
         assert_eq!(answers.last(), Some(&json!(true)), "{kind}");
         let answer = &answers[answers.len() - 2];
-        // An exception of a library is one of the map function, and is logged.
+        // An exception in a library counts as one in the map function, which is logged.
         let logged = kind == "library" && *answer == json!([[]]);
         let text = answer.to_string();
         assert!(
@@ -563,7 +563,7 @@ fn a_malformed_command_is_answered_with_an_error_and_the_server_survives() {
         ),
         (
             json!(["reduce", ["function() { return 1 }"], [5]]),
-            "row 0 is no [[key, id], value]",
+            "row 0 is not [[key, id], value]",
         ),
         (
             json!(["rereduce", ["function() { return 1 }"]]),

@@ -163,7 +163,7 @@ async fn the_processes_of_a_client_without_a_tenant_end_with_it() {
 }
 
 #[actix_rt::test]
-async fn functions_of_one_database_share_a_process_and_those_of_none_do_not() {
+async fn functions_of_one_database_share_a_process_and_those_without_a_database_do_not() {
     let pool = pool(Some(Reuse::Database));
     for (db, started) in [("a", 1), ("a", 1), ("b", 2), ("b", 2), ("", 3), ("", 4)] {
         let servers = QueryServers::new(pool.caller());

@@ -170,7 +170,7 @@ fn a_file_that_is_not_a_store_is_an_error_and_left_unchanged() {
     fs::write(&path, &text).unwrap();
     let (code, said) = fails(command(directory.path(), IDLE));
     assert_eq!(code, Some(74), "{said}");
-    assert!(said.contains("store.redb is no store"), "{said}");
+    assert!(said.contains("store.redb is not a store"), "{said}");
     assert_eq!(fs::read_to_string(&path).unwrap(), text);
 }
 
@@ -181,7 +181,7 @@ fn with_a_damaged_store_the_start_exits_with_74_and_leaves_the_store_unchanged()
     let directory = web.service.stop_and_keep();
     let path = file(directory.path());
     let mut bytes = fs::read(&path).unwrap();
-    // All pages but the first.
+    // Damages all pages but the first.
     bytes[4096..].iter_mut().for_each(|byte| *byte ^= 0xff);
     fs::write(&path, &bytes).unwrap();
     let (code, said) = fails(command(directory.path(), IDLE));

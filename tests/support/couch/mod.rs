@@ -148,7 +148,7 @@ impl Database {
         self.data.lock().unwrap().refused.insert(id.to_owned());
     }
 
-    /// Stores a revision, the child of `parent`.
+    /// Stores a revision, the child of `parent`, and returns its `_rev`.
     pub fn put(&self, id: &str, parent: Option<&str>, body: Value) -> String {
         self.put_with(id, parent, body, Vec::new())
     }
@@ -229,7 +229,7 @@ impl Database {
             .collect()
     }
 
-    /// Rows of the feed, as text.
+    /// Returns at most `most` rows of the changes feed after a sequence, as JSON text.
     pub fn rows_after(&self, since: &str, most: usize) -> Vec<String> {
         let data = self.data.lock().unwrap();
         let since = seq_number(since).expect("a sequence of this server");
@@ -251,7 +251,7 @@ impl Database {
         self.data.lock().unwrap().seq
     }
 
-    /// A `_local` document.
+    /// Returns a `_local` document, if it exists.
     pub fn local(&self, id: &str) -> Option<Value> {
         let data = self.data.lock().unwrap();
         data.locals
@@ -311,7 +311,7 @@ pub fn decode(text: &str) -> String {
         .into_owned()
 }
 
-/// The parts of a body that is complete.
+/// Returns the parts of a multipart body, which must be complete.
 pub fn parts(kind: &str, body: &Bytes) -> Vec<Bytes> {
     let mut parser = Parser::new(kind).unwrap();
     parser.push(body.clone());

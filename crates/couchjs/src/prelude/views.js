@@ -185,7 +185,7 @@
       var names = [], values = [];
       for (var i = 0; i < pairs.length; i++) {
         if (!isArray(pairs[i])) {
-          throw ['error', 'query_protocol_error', 'reduce: row ' + i + ' is no [[key, id], value]'];
+          throw ['error', 'query_protocol_error', 'reduce: row ' + i + ' is not [[key, id], value]'];
         }
         names[i] = pairs[i][0];
         values[i] = pairs[i][1];
