@@ -98,7 +98,8 @@ fn is_over(web: &Web, kind: &str) {
     wait_until(&format!("{kind} is over"), || problem(web, kind).is_none());
 }
 
-/// Runs the commands of a remedy in a shell; `settee` is this program, connected to this service.
+/// Runs the commands of a remedy in a shell, where `settee` is this program, connected to this service. Returns their
+/// outputs.
 fn run(web: &Web, remedy: &str) -> Vec<Output> {
     let commands = remedy.split('`').skip(1).step_by(2);
     let outputs = commands.map(|command| {

@@ -403,7 +403,7 @@ async fn memory_does_not_grow_with_the_number_of_documents() {
     );
 }
 
-/// Returns the peak memory of a process.
+/// Returns the peak memory of a process, in KiB.
 fn peak_kib(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find(|line| line.starts_with("VmHWM:"));

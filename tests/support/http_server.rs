@@ -36,7 +36,7 @@ impl Received {
         found.map(|(_, value)| value.as_str())
     }
 
-    /// The part of the path after the database.
+    /// Returns the part of the path after the database.
     pub fn call(&self) -> &str {
         self.path.split_once('/').map_or("", |(_, call)| call)
     }

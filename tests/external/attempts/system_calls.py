@@ -102,7 +102,7 @@ def cannot_change_its_root(doc):
 
 
 def cannot_run_a_program_from_memory(doc):
-    """Copies a program into an unnamed file of memory and runs it from there."""
+    """Copies a program into an unnamed file in memory, and runs it from there."""
     file = os.memfd_create("settee", 0)
     with open("/bin/true", "rb") as program, refused_with(errno.EFBIG):
         os.write(file, program.read())

@@ -68,7 +68,7 @@ pub fn node() -> &'static Installed {
     })
 }
 
-/// The program `tsc` and the types of Node's own modules, installed once.
+/// Returns the folder with `tsc` and the types of Node's own modules, installed once.
 pub fn typescript() -> PathBuf {
     let folder = once(&TYPESCRIPT[0].replace('@', "-"), |folder| {
         fs::create_dir_all(folder).unwrap();
@@ -78,7 +78,7 @@ pub fn typescript() -> PathBuf {
     folder.join("node_modules")
 }
 
-/// The program `mypy`, installed once in its own environment.
+/// Returns the path of `mypy`, installed once in its own environment.
 pub fn mypy() -> PathBuf {
     let folder = once(&MYPY.replace("==", "-"), |folder| {
         run(Command::new(oldest_python())

@@ -12,7 +12,7 @@ const SHARE_MAX: Duration = Duration::from_secs(90);
 /// Maximum time to hand jobs over: 5 s, with slack for a loaded machine. The expiry of a lease would take longer.
 const HAND_OVER_MAX: Duration = Duration::from_secs(20);
 
-/// Documents whose jobs are never started.
+/// Returns documents whose jobs are never started.
 fn idle(count: usize) -> Vec<Value> {
     let document = |n| json!({"_id": format!("r{n}"), "source": "http://127.0.0.1:1/a", "target": format!("http://127.0.0.1:1/t{n}")});
     (0..count).map(document).collect()

@@ -55,7 +55,7 @@ class UnixConnection(http.client.HTTPConnection):
 
 
 def exchange(method, path, headers, body, unix=False):
-    """Returns status, headers and text of an answer."""
+    """Sends a request, and returns the status, headers and text of the answer."""
     kind, address = (UnixConnection, "localhost") if unix else (http.client.HTTPConnection, urllib.parse.urlsplit(DAEMON).netloc)
     connection = kind(address, timeout=60)
     connection.request(method.upper(), path, body, headers)
@@ -134,7 +134,7 @@ def check_query(operation, query):
 
 
 def play(method, path, expected, body=None, type=JSON, user="root", headers={}, unix=False):
-    """Sends a request, validates the answer, and returns it. If the request succeeds, it must be as described, too."""
+    """Sends a request, validates the answer, and returns it. A request that succeeds must be valid, too."""
     bare, _, query = path.partition("?")
     template = next(t for t in PATHS if pattern(t).fullmatch(bare) and method in DOCUMENT["paths"][t])
     operation = DOCUMENT["paths"][template][method]

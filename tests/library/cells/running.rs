@@ -49,7 +49,7 @@ pub fn cell(options: &[&str], spec: &Value, words: &[&str]) -> Command {
     command
 }
 
-/// Runs a script in a cell; returns standard output, standard error, and the whole output.
+/// Runs a script in a cell; returns standard output and standard error as text, and the whole [`Output`].
 pub fn shell(spec: &Value, script: &str) -> (String, String, Output) {
     let output = cell(&[], spec, &["/bin/sh", "-c", script])
         .output()

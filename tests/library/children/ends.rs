@@ -32,8 +32,8 @@ fn exit_report(exit: &str, status: i32, stderr: &[&str]) -> PromptError {
     })
 }
 
-/// The child exits on the prompt `["rogue"]`: its client gets `expected`, and so does a prompt to the dead process; its
-/// slot is free, and the other process continues.
+/// Makes a child exit on the prompt `["rogue"]`. Asserts that its client gets `expected`, for a later prompt as well,
+/// that its slot is free, and that the other process continues.
 async fn assert_ends(steps: impl Into<Vec<Step>>, expected: PromptError) {
     let child = ScriptedChild::new(Script::echo().on("rogue", steps));
     let pool = builder(&child).start();

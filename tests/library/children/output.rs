@@ -20,7 +20,7 @@ fn builder(child: &ScriptedChild) -> TestPoolBuilder {
         .script("javascript", child)
 }
 
-/// A child that does `steps` for the prompt `["rogue"]`.
+/// Returns a child that does `steps` for the prompt `["rogue"]`.
 fn rogue(steps: impl Into<Vec<Step>>) -> ScriptedChild {
     ScriptedChild::new(Script::echo().on("rogue", steps))
 }
@@ -32,7 +32,7 @@ fn broken(what: &'static str, excerpt: &str) -> PromptError {
     }
 }
 
-/// The other client continues, the slot is free again, and the next process works.
+/// Asserts that the other client continues, the slot is free again, and the next process works.
 async fn assert_only_that_process_is_lost(
     pool: TestPool,
     mut client: TestClient,

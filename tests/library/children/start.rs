@@ -261,7 +261,7 @@ async fn a_process_is_taught_each_content_of_a_document_verbatim_and_once() {
 
 #[actix_rt::test]
 async fn a_server_without_support_for_design_documents_fails_only_the_lesson() {
-    // What couchpy does with any `ddoc` command.
+    // As couchpy does on any `ddoc` command.
     let child = ScriptedChild::new(Script::echo().on(
         "ddoc",
         [Step::Complain("KeyError: 'ddoc'".into()), Step::Exit(1)],

@@ -27,7 +27,7 @@ fn builder(child: &ScriptedChild) -> TestPoolBuilder {
         .script("javascript", child)
 }
 
-/// The prompt `["rogue"]` times out, even if the child does `steps` meanwhile.
+/// Asserts that the prompt `["rogue"]` times out, even if the child does `steps` meanwhile.
 async fn assert_times_out(steps: impl Into<Vec<Step>>) {
     let child = ScriptedChild::new(Script::echo().on("rogue", steps));
     let pool = builder(&child).start();

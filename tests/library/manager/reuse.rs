@@ -41,7 +41,7 @@ fn spy() -> CommandLanguage {
     })
 }
 
-/// One process at a time, so that the next borrower gets the same one if allowed.
+/// Returns a pool of one process, so that the next borrower gets the same one if that is allowed.
 fn pool(reuse: Option<Reuse>) -> TestPool {
     let builder = TestPool::builder().hard_limit(1).reuse(reuse);
     builder.language("spy", spy()).start()
@@ -60,7 +60,7 @@ async fn answer(client: &mut TestClient, want: Want, document: &str) -> String {
     answer
 }
 
-/// Whether a second client hears what the first one sent.
+/// Returns whether a second client gets what the first one sent.
 async fn leaks(pool: TestPool, first: Want, second: Want) -> bool {
     let [mut one, mut two] = ["one", "two"].map(|name| pool.client(name));
     answer(&mut one, first, HEAR).await;

@@ -16,7 +16,7 @@ use crate::support::http_client::{Connection, Web};
 use crate::support::program::SETTEE;
 use crate::support::store::{command, create, file, put, start, start_in};
 
-/// Each document has its own target: of two for the same replication, one fails.
+/// Returns a document body with its own target: of two documents for the same replication, one fails.
 fn body(id: &str) -> Value {
     let target = format!("http://127.0.0.1:1/{id}");
     json!({"source": "http://127.0.0.1:1/a", "target": target, "continuous": true})
@@ -111,7 +111,7 @@ fn every_acknowledged_write_survives_a_kill() {
         let directory = web.service.kill_and_keep();
         stop.store(true, Ordering::SeqCst);
         for writer in writers {
-            // The kill cut its connection in mid request, as intended.
+            // A writer panics when the kill cuts its connection, as intended.
             drop(writer.join());
         }
         let web = start_in(directory, IDLE);

@@ -24,7 +24,7 @@ pub use tree::{Stored, Tree};
 #[derive(Default)]
 struct Data {
     docs: BTreeMap<String, BTreeMap<String, Rev>>,
-    /// The last change of each document.
+    /// The ids of documents by the sequence of their last change.
     changes: BTreeMap<u64, String>,
     seq_of: BTreeMap<String, u64>,
     seq: u64,
@@ -153,7 +153,7 @@ impl Database {
         self.put_with(id, parent, body, Vec::new())
     }
 
-    /// As [`Self::put`], with attachments; the `revpos` of new and changed ones is this revision.
+    /// As [`Self::put`], with attachments; the `revpos` of new and changed ones is the revision's generation.
     pub fn put_with(
         &self,
         id: &str,
