@@ -324,7 +324,7 @@ async fn with_use_checkpoints_false_no_checkpoint_is_written() {
 }
 
 #[actix_rt::test]
-async fn a_continuous_replication_follows_and_writes_a_checkpoint_when_stopped() {
+async fn a_continuous_replication_follows_its_source_and_writes_a_checkpoint_when_stopped() {
     let (source, target) = two().await;
     fill(&source, 3);
     let options = json!({"continuous": true});
