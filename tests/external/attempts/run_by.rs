@@ -82,8 +82,8 @@ impl RunBy {
     }
 
     /// Returns `inner`, with its environment, as a command that runs as this user in new namespaces. Writes the user's
-    /// `passwd` to `folder`, and its `subuid` and `subgid` if it has them. `setup` has more shell commands to run in the
-    /// namespaces.
+    /// `passwd` to `folder`, and its `subuid` and `subgid` if it has them. `setup` has more shell commands to run in
+    /// the namespaces.
     pub fn command(
         self,
         folder: &Path,
