@@ -1,5 +1,5 @@
-//! Tests that need external programs: couchpy, express-pouchdb, Node, Perl, Ruby, Lua, HAProxy, Prometheus, PostgreSQL,
-//! hadolint, a browser.
+//! Tests that need external programs, such as Python, Node, couchpy, express-pouchdb, HAProxy, Prometheus, PostgreSQL
+//! and a browser.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 

@@ -11,7 +11,7 @@ fn run(mode: &str, name: &str) -> Output {
     attempt.args([mode, name]).output().unwrap()
 }
 
-/// Runs an attempt without a cell; false if this machine does not allow it even there.
+/// Runs an attempt without a cell, and returns whether it works; not every machine allows it.
 fn works_outside(name: &str) -> bool {
     let outside = run("off", name);
     let could = String::from_utf8_lossy(&outside.stdout);

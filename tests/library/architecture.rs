@@ -97,7 +97,7 @@ fn code(path: &Path) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// The top modules that a text names as `crate::NAME` or in `crate::{NAME, ..}`.
+/// Returns the top modules that a text names as `crate::NAME` or in `crate::{NAME, ..}`.
 fn named_modules(code: &str) -> BTreeSet<String> {
     let mut named = BTreeSet::new();
     for (at, _) in code.match_indices("crate::") {
@@ -175,7 +175,7 @@ fn only_tell_sends_beyond_the_bound_of_a_mailbox() {
     assert_eq!(found.collect::<Vec<_>>(), Vec::<&PathBuf>::new());
 }
 
-/// The names below `[dependencies]` of a manifest.
+/// Returns the names below `[dependencies]` of a manifest.
 fn dependencies(manifest: &Path) -> Vec<String> {
     let text = fs::read_to_string(manifest).unwrap();
     let manifest: toml::Table = text.parse().unwrap();

@@ -17,7 +17,7 @@ use settee_testkit::{
 };
 
 const CHAOS: Duration = Duration::from_secs(6);
-/// Limit on a loaded machine, which takes longer to answer every client.
+/// Time limit on a loaded machine, which takes longer to answer every client.
 const CHAOS_MAX: Duration = Duration::from_secs(40);
 const CLIENTS: usize = 12;
 const LIMIT: u32 = 4;

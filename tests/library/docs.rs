@@ -16,7 +16,7 @@ pub(crate) fn read(path: impl AsRef<Path>) -> String {
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Returns the cells of every table row, without headings and rulers, by the heading above it.
+/// Returns the cells of every table row, without headings and rulers, by the heading above the table.
 pub(crate) fn tables(text: &str) -> BTreeMap<String, Vec<Vec<String>>> {
     let mut tables: BTreeMap<String, Vec<Vec<String>>> = BTreeMap::new();
     let (mut heading, mut ruled) = (String::new(), false);
@@ -354,7 +354,7 @@ fn resources_shared_by_cells_are_documented_with_their_attempts() {
     };
     let attempts = "tests/external/attempts";
     let sources = rust(attempts) + &rust("tests/daemon/pools");
-    // A line of a list of attempts, or a test.
+    // Matches an attempt in a list of attempts, or a test.
     let made = Regex::new(r"(?m)^ +(\w+)(?:\.[\w.\[\]():&, ]+)?;$|^fn (\w+)").expect("a pattern");
     let made = made.captures_iter(&sources).flat_map(|found| {
         let names = [found.get(1), found.get(2)].into_iter().flatten();

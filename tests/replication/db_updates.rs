@@ -15,7 +15,7 @@ use crate::support::couch::host::Host;
 use crate::support::http_server::{Answer, Server};
 use crate::support::job::{Job, body_with};
 
-/// The HTTP client that all replications of a test share, as in a service.
+/// Returns the HTTP client that all replications of a test share, as in a service.
 fn shared() -> Http {
     let config = HttpConfig {
         connection_close_interval: Duration::from_millis(500),
@@ -36,7 +36,7 @@ fn body(source: &Host, target: &Host, name: &str) -> Value {
     body_with(&source.url(name), &target.url(name), options)
 }
 
-/// Two servers with these databases, and a replication for each.
+/// Starts two servers with these databases and a replication of each database, and waits until all are idle.
 async fn replicating(names: &[String]) -> (Host, Host, Vec<Job>) {
     let (source, target) = (Host::start().await, Host::start().await);
     let http = shared();

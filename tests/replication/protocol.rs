@@ -324,7 +324,7 @@ async fn with_use_checkpoints_false_no_checkpoint_is_written() {
 }
 
 #[actix_rt::test]
-async fn a_continuous_replication_follows_and_writes_a_checkpoint_when_stopped() {
+async fn a_continuous_replication_follows_its_source_and_writes_a_checkpoint_when_stopped() {
     let (source, target) = two().await;
     fill(&source, 3);
     let options = json!({"continuous": true});
@@ -378,7 +378,7 @@ async fn an_idle_continuous_replication_ends_when_its_target_is_deleted() {
 async fn changes_pending_is_zero_soon_after_the_last_change() {
     let (source, target) = two().await;
     fill(&source, 9);
-    // While there is work, the source is queried for pending changes this rarely.
+    // While there is work, the job polls the source for pending changes only once per connection timeout.
     let options = json!({"continuous": true, "connection_timeout": 600_000});
     let mut job = Job::start(&body_with(&source.url(), &target.url(), options));
     for count in [9, 12] {

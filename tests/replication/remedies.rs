@@ -22,10 +22,10 @@ use crate::support::store::{self, create, put, start_in};
 /// The file of the tests that cause problems and follow their remedies.
 const HERE: &str = "tests/replication/remedies.rs";
 
-/// The file of the tests of problems that take a person, another machine or minutes.
+/// The file of the tests of problems that need a person, another machine or minutes.
 const FINDINGS: &str = "src/health/findings/tests.rs";
 
-/// The kind, why it is not caused here (empty if it is), the file and the test.
+/// Each kind of problem, why it is not caused here (empty if it is), and the file and name of its test.
 #[rustfmt::skip]
 const ROWS: &[(&str, &str, &str, &str)] = &[
     ("pool_failing", "", HERE, "a_fixed_command_is_retried_by_unthrottle"),
@@ -98,7 +98,8 @@ fn is_over(web: &Web, kind: &str) {
     wait_until(&format!("{kind} is over"), || problem(web, kind).is_none());
 }
 
-/// Runs the commands of a remedy in a shell; `settee` is this program, connected to this service.
+/// Runs the commands of a remedy in a shell, where `settee` is this program, connected to this service. Returns their
+/// outputs.
 fn run(web: &Web, remedy: &str) -> Vec<Output> {
     let commands = remedy.split('`').skip(1).step_by(2);
     let outputs = commands.map(|command| {

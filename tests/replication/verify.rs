@@ -39,7 +39,7 @@ struct Two {
     pictures: String,
 }
 
-/// Two databases with the same documents: plain ones, a conflict, a deletion, attachments.
+/// Creates two databases with the same documents: plain ones, a conflict, a deletion, attachments.
 async fn two() -> Two {
     let (source, target) = (Couch::start().await, Couch::start().await);
     let both = |id: &str, parent: Option<&str>, body: Value, attachments: Vec<Stored>| {
@@ -294,11 +294,11 @@ async fn a_write_during_the_comparison_is_not_a_difference() {
         ),
         "{error}"
     );
-    // The closure and its server refer to each other.
+    // Breaks the reference cycle of the closure and its server.
     target.heal();
 }
 
-/// Two databases with the same `count` documents.
+/// Creates two databases with the same `count` documents.
 async fn many(count: usize, body: &Value) -> (Couch, Couch) {
     let (source, target) = (Couch::start().await, Couch::start().await);
     for n in 0..count {
@@ -403,7 +403,7 @@ async fn memory_does_not_grow_with_the_number_of_documents() {
     );
 }
 
-/// Returns the peak memory of a process.
+/// Returns the peak memory of a process, in KiB.
 fn peak_kib(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find(|line| line.starts_with("VmHWM:"));

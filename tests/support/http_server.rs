@@ -36,12 +36,13 @@ impl Received {
         found.map(|(_, value)| value.as_str())
     }
 
-    /// The part of the path after the database.
+    /// Returns the part of the path after the database.
     pub fn call(&self) -> &str {
         self.path.split_once('/').map_or("", |(_, call)| call)
     }
 
-    /// Method and call, such as `POST _bulk_docs`; the call is `db`, `doc`, `attachment` or `_local` for those.
+    /// Returns the method and the call, such as `POST _bulk_docs`. For a database, a document, an attachment or a
+    /// `_local` document the call is `db`, `doc`, `attachment` or `_local`.
     pub fn kind(&self) -> String {
         let call = match self.call() {
             "" => "db",
@@ -237,7 +238,7 @@ impl Server {
         format!("http://{}/{database}", self.address)
     }
 
-    /// How many connections are open.
+    /// Returns the number of open connections.
     pub fn connections(&self) -> usize {
         Arc::strong_count(&self.open) - 1
     }
@@ -358,8 +359,8 @@ async fn read_request(stream: &mut TcpStream, buffer: &mut BytesMut) -> Option<R
         .into_owned()
         .collect();
     if path.contains(TOO_LARGE) && method == "PUT" {
-        // The body is not checked. It is discarded for a while, so that the system does not
-        // reset the connection over unread data.
+        // Refuses before the body arrives, then discards the body for a while: the system would reset a connection
+        // that is closed with unread data.
         let refusal = Answer::error(413, "too_large", "x");
         drop(write_answer(stream, &refusal).await);
         drop(stream.shutdown().await);

@@ -42,12 +42,12 @@ pub struct Outcome {
     pub base: String,
 }
 
-/// The body of a replication with the shortest sensible timeouts.
+/// Returns the body of a replication with the shortest sensible timeouts.
 pub fn body(source: &str, target: &str) -> Value {
     json!({"source": source, "target": target, "retries_per_request": 3, "connection_timeout": 3000})
 }
 
-/// A body with further members.
+/// Returns a body like [`body`], with further members.
 pub fn body_with(source: &str, target: &str, more: Value) -> Value {
     let mut body = body(source, target);
     for (name, value) in more.as_object().unwrap() {
@@ -167,7 +167,7 @@ pub async fn run(body: &Value) -> Outcome {
 }
 
 impl Outcome {
-    /// The result and the counters of a completed replication.
+    /// Returns the result and the counters of a completed replication.
     pub fn normal(self) -> (Value, Stats) {
         match self.end {
             JobEnd::Normal(completed) => {

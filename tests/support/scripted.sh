@@ -1,5 +1,5 @@
-# A query server for tests: it does what a line tells it, a compact JSON array whose first element is
-# one of the names below, and answers any other line with the line itself.
+# A query server for tests. Each line is a compact JSON array. If its first element is one of the names below, the
+# server runs that command; otherwise it answers with the line itself.
 say() { printf '%s\n' "$1"; }
 
 while IFS= read -r line; do
@@ -8,7 +8,7 @@ while IFS= read -r line; do
     *) say "[\"error\",\"no_list\",$line]"; continue ;;
   esac
   name=${line#'["'} name=${name%%'"'*}
-  # What follows the name, as JSON, and without the quotes of a text.
+  # `value` is what follows the name, as JSON; `text` is the same without quotes.
   value=${line#"[\"$name\""} value=${value#,} value=${value# } value=${value%]}
   text=${value#'"'} text=${text%'"'}
   case $name in
@@ -23,7 +23,7 @@ while IFS= read -r line; do
     sleep) sleep "$value"; say '"slept"' ;;
     keep) kept=$kept$(head -c "$value" /dev/zero | tr '\0' x); say true ;;
     wait) : > "$text.here"; while [ ! -e "$text" ]; do sleep 0.005; done; say '"waited"' ;;
-    # Nobody ever writes into the pipe; no child of its own is left when it is killed.
+    # Waits for a pipe into which nobody writes: unlike `sleep`, this leaves no child when the server is killed.
     never) mkfifo "$0.never" 2>/dev/null; read -r line <> "$0.never" ;;
     exit) echo 'last words' >&2; exit "$value" ;;
     refused) echo "refused system call $text" >&2; kill -SYS $$ ;;

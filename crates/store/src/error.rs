@@ -163,7 +163,7 @@ impl OpenProblem {
             Self::ReadOnly(error) => ("is read-only", error),
             Self::Limit(error) => ("is at a limit", error),
             Self::Damaged(error) => ("is damaged", error),
-            Self::NoStore(error) => ("is no store", error),
+            Self::NoStore(error) => ("is not a store", error),
             Self::Format(error) => ("is of another program", error),
             Self::Database(error) => ("does not answer", error),
             Self::Refused(error) => ("cannot be used", error),

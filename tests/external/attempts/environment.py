@@ -12,7 +12,7 @@ def cannot_see_the_library_path_of_the_service(doc):
     return found("LD_LIBRARY_PATH" in os.environ)
 
 
-# What the linker and the kernel saw, whatever the interpreter shows.
+# Reads the variables that the C library has: `os.environ` is the interpreter's copy.
 def cannot_find_the_environment_of_the_service_in_its_own_memory(doc):
     environ = ctypes.POINTER(ctypes.c_char_p).in_dll(libc, "environ")
     first = []

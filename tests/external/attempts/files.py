@@ -27,7 +27,7 @@ def of_service(doc, name):
     return f"/proc/{doc['service']}/{name}"
 
 
-# Nothing of it is read: that it opens says enough.
+# Opening it is proof enough; it is not read.
 def cannot_open_the_password_hashes_of_the_machine(doc):
     return opens("/etc/shadow")
 
@@ -162,7 +162,7 @@ def cannot_change_the_mode_of_a_file_by_a_descriptor(doc):
     return "changed"
 
 
-# fchmodat2, which is younger than most lists of calls.
+# fchmodat2 is newer than most lists of system calls.
 def cannot_change_the_mode_of_a_file_by_the_newest_call(doc):
     return call(452, -100, ctypes.c_char_p(doc["spoil"].encode()), 0o640, 0)
 
@@ -184,7 +184,7 @@ def cannot_set_an_attribute_of_a_file(doc):
 
 
 def cannot_remove_an_attribute_of_a_file(doc):
-    # There is none of this name; outside a cell the call looks for it.
+    # The file has no such attribute: without a cell the call fails for no other reason.
     try:
         os.removexattr(doc["spoil"], "user.settee.none")
     except OSError as error:
@@ -193,13 +193,13 @@ def cannot_remove_an_attribute_of_a_file(doc):
     return "looked for"
 
 
-# Landlock, which closes the file, lets these through.
+# Landlock denies opening the file, but does not restrict this call.
 def cannot_list_the_attributes_of_a_file(doc):
     return len(os.listxattr(doc["private"]))
 
 
 def cannot_change_the_flags_of_a_file(doc):
-    """Sets them to what they are, which takes no more than a file to read."""
+    """Sets the flags to their present value, for which a file opened for reading is enough."""
     get_flags, set_flags = 0x80086601, 0x40086602
     file = os.open(doc["link_target"], os.O_RDONLY)
     flags = fcntl.ioctl(file, get_flags, b"\0" * 8)
@@ -216,7 +216,7 @@ def cannot_watch_a_file(doc):
 
 
 def told(path, command, argument):
-    """Gives `fcntl` a command for a file that the cell may read; it ends when the file is closed."""
+    """Calls `fcntl` for a file that the cell may read; closing the file undoes its effect."""
     file = os.open(path, os.O_RDONLY)
     try:
         return fcntl.fcntl(file, command, argument)
@@ -224,8 +224,8 @@ def told(path, command, argument):
         os.close(file)
 
 
-# With a lease for writing, the next open of the file waits: here, the next start of the program. This one is for
-# reading, and nobody writes the file.
+# A write lease would delay the next open of the file, and so the next start of the program. This read lease delays
+# only an open for writing, and nobody writes the file.
 def cannot_lease_a_file_of_its_program(doc):
     return told(doc["link_target"], fcntl.F_SETLEASE, fcntl.F_RDLCK)
 

@@ -60,7 +60,7 @@ def cannot_stop_a_neighbour(doc):
         return os.kill(doc["neighbour"], signal.SIGCONT)
 
 
-# A descriptor's owner gets a signal whenever something comes.
+# The owner of a descriptor gets a signal when data arrives.
 def cannot_have_the_kernel_signal_a_neighbour(doc):
     own, other = os.pipe()
     with nobody_there():
@@ -104,7 +104,7 @@ def cannot_copy_memory_out_of_the_service(doc):
         return call(310, doc["service"], local, 1, remote, 1, 0)
 
 
-# It writes the byte that is there.
+# Overwrites the byte with its present value.
 def cannot_copy_memory_into_a_neighbour(doc):
     own = ctypes.create_string_buffer(bytes([doc["neighbour_byte"]]), 1)
     local, remote = vectors(own, doc["neighbour_address"])
@@ -122,7 +122,7 @@ def cannot_take_a_descriptor_of_the_service(doc):
         return os.close(call(438, os.pidfd_open(doc["service"]), 2, 0))
 
 
-# Even its own: it would do as well with a handle that somebody passed.
+# Even one of its own: a handle received from another process would work the same way.
 def cannot_take_a_descriptor_through_a_handle(doc):
     return os.close(call(438, os.pidfd_open(os.getpid()), 0, 0))
 
@@ -249,7 +249,7 @@ def cannot_raise_its_limit_of_core_dumps(doc):
 
 
 def cannot_raise_its_own_priority(doc):
-    # Whatever the one of the service is: what it gave up it does not get back.
+    # Whatever the service's priority is: a priority that was lowered cannot be raised again.
     def takes_back():
         os.setpriority(os.PRIO_PROCESS, 0, 19)
         os.setpriority(os.PRIO_PROCESS, 0, 18)

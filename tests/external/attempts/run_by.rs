@@ -1,7 +1,7 @@
 //! The user that runs a service: root, or an ordinary user with a unique number.
 //!
-//! PROMISES  The kernel counts no other processes for an ordinary user. The files that name users replace the machine's
-//!           in a mount namespace. Nothing of the machine is changed.
+//! PROMISES  No other process counts against the limits of an ordinary user. The service sees its own `passwd`,
+//!           `subuid` and `subgid`, mounted over the machine's in a mount namespace. The machine itself is not changed.
 //! LIMITS    Requires root.
 
 use std::fmt;
@@ -23,14 +23,14 @@ pub enum RunBy {
 const USERS: u32 = 2_099_000_000;
 const USERS_OF_CELLS: u32 = 2_090_000_000;
 
-/// Users for cells per service.
+/// Number of user ids for the cells of a service.
 const CELLS_MAX: u32 = 64;
 
 /// At least the number of variants of [`RunBy`].
 const KINDS: u32 = 4;
 
 /// Sets up new namespaces, and then starts a program:
-/// `sh -c BEFORE..MORE..AFTER sh FOLDER USER PROGRAM..`.
+/// `sh -c BEFORE..SETUP..AFTER sh FOLDER USER PROGRAM..`.
 const BEFORE: &str = r#"
 set -e
 folder=$1 user=$2 limits=
@@ -44,7 +44,7 @@ exec $limits setpriv --reuid "$user" --regid "$user" --clear-groups "$@"
 "#;
 
 impl RunBy {
-    /// Returns those that are possible on this machine, and prints why others are not.
+    /// Returns the users that a service can have on this machine, and prints why others are impossible.
     pub fn possible() -> Vec<Self> {
         if !geteuid().is_root() {
             println!("not tried: creating namespaces and users requires root");
@@ -67,7 +67,7 @@ impl RunBy {
         }
     }
 
-    /// Returns the first and the last user of its cells.
+    /// Returns the first and the last user id for its cells.
     pub fn cells(self) -> (u32, u32) {
         let first = USERS_OF_CELLS + CELLS_MAX * (KINDS * std::process::id() + self as u32);
         (first, first + CELLS_MAX - 1)
@@ -81,8 +81,9 @@ impl RunBy {
         assert!(chown.status().unwrap().success());
     }
 
-    /// Returns `inner`, with its environment, as a command that runs as this user in new namespaces. `folder` gets the
-    /// files that name users; `setup` is what else the shell does in the namespaces.
+    /// Returns `inner`, with its environment, as a command that runs as this user in new namespaces. Writes the user's
+    /// `passwd` to `folder`, and its `subuid` and `subgid` if it has them. `setup` has more shell commands to run in
+    /// the namespaces.
     pub fn command(
         self,
         folder: &Path,

@@ -1,4 +1,4 @@
-"""A query server whose functions are Python with everything that Python has: no function is kept from anything."""
+"""A query server for functions in Python, which it does not restrict in any way."""
 
 import json
 import sys

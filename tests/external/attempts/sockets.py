@@ -7,7 +7,7 @@ FAST_OPEN = 0x20000000
 
 
 def meets(server, address):
-    """Connects, and hears the greeting of the listener of the tests."""
+    """Connects, and returns the greeting of the tests' listener."""
     with server:
         server.settimeout(10)
         server.connect(address)
@@ -20,7 +20,7 @@ def made(family, kind, protocol=0):
 
 
 def asks(server):
-    """Asks the service over HTTP, on a connection to it."""
+    """Sends the service an HTTP request on this connection, and returns the start of the answer."""
     with server:
         server.sendall(b"GET /_up HTTP/1.0\r\nHost: localhost\r\n\r\n")
         return server.recv(64).decode()
@@ -76,7 +76,7 @@ def cannot_log_in_at_the_tcp_port_of_the_service(doc):
         return server.recv(64).decode()
 
 
-# Data and the connection in one call, which is not `connect`.
+# Fast open connects without a call to `connect`: `sendto` does it.
 def cannot_ask_the_service_by_fast_open(doc):
     server = socket.socket()
     server.sendto(b"", FAST_OPEN, ("127.0.0.1", doc["http"]))
@@ -91,7 +91,7 @@ def cannot_ask_the_service_by_multipath_tcp(doc):
     return asks(server)
 
 
-# A name that is taken is lost to others, also if nobody listens there.
+# A bound name is unavailable to others, even if nobody listens on it.
 def cannot_bind_one_of_a_socket_pair_to_an_abstract_name(doc):
     one, other = socket.socketpair()
     with one, other:
@@ -112,7 +112,7 @@ def cannot_listen_for_tcp(doc):
         return server.getsockname()[1]
 
 
-# `listen` chooses a port where `bind` was not called.
+# Without a `bind`, `listen` chooses a port.
 def cannot_listen_for_tcp_without_binding(doc):
     with socket.socket() as server:
         server.listen()

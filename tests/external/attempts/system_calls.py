@@ -2,7 +2,7 @@ import fcntl
 
 
 def call_by_number(doc):
-    """Succeeds also when the arguments are at fault: then the call itself was let through."""
+    """Succeeds even if the arguments are invalid: the call itself was permitted."""
     try:
         return call(doc["number"], *doc["arguments"])
     except OSError as error:
@@ -20,7 +20,7 @@ def told_of_a_pipe(command, argument):
             os.close(end)
 
 
-# Who hears of what becomes of it.
+# The owner of a descriptor gets a signal when it becomes ready.
 def cannot_set_the_owner_of_a_descriptor(doc):
     return told_of_a_pipe(fcntl.F_SETOWN, os.getpid())
 
@@ -30,13 +30,13 @@ def cannot_set_the_signal_of_a_descriptor(doc):
     return told_of_a_pipe(set_signal, 0)
 
 
-# The pages of all pipes are counted by user.
+# The kernel limits the pages of all pipes of a user.
 def cannot_enlarge_a_pipe(doc):
     set_size = 1031
     return told_of_a_pipe(set_size, 1 << 17)
 
 
-# Others who lock it wait.
+# While a file is locked, other processes wait to lock it.
 def cannot_lock_a_file_of_its_program(doc):
     with open(doc["link_target"]) as file:
         return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -102,20 +102,20 @@ def cannot_change_its_root(doc):
 
 
 def cannot_run_a_program_from_memory(doc):
-    """Copies a program into an unnamed file of memory and runs it from there."""
+    """Copies a program into an unnamed file in memory, and runs it from there."""
     file = os.memfd_create("settee", 0)
     with open("/bin/true", "rb") as program, refused_with(errno.EFBIG):
         os.write(file, program.read())
 
     def runs():
-        # execve takes a descriptor here: fexecve.
+        # `os.execve` accepts a descriptor, like fexecve.
         os.execve(file, ["true"], {})
 
     return in_a_child(runs)
 
 
 def cannot_set_the_clock(doc):
-    """Sets the length of a tick of the clock to what it is."""
+    """Sets the length of a clock tick to its present value."""
     timex = (ctypes.c_long * 32)()
     set_tick = 0x4000
     call(159, ctypes.byref(timex))

@@ -9,8 +9,9 @@ pub const GROUP: Group = Group {
     network: false,
 };
 
-/// An invalid descriptor, and an unused key.
+/// An invalid descriptor.
 const NO_FILE: i64 = -1;
+/// An unused key.
 const NO_KEY: i64 = 0x5e77_ee01;
 /// A user without processes.
 const NO_USER: i64 = 0x5e77_ee01;
@@ -18,8 +19,9 @@ const NO_USER: i64 = 0x5e77_ee01;
 const NO_COMMAND: i64 = 0xff;
 /// An option, a command or a request that no call has.
 const UNKNOWN: i64 = 0x7777;
-/// A request that puts a character into the input of a terminal, and `MAP_PRIVATE`, `MAP_ANONYMOUS` and `MAP_HUGETLB`.
+/// A request that puts a character into the input of a terminal.
 const TIOCSTI: i64 = 0x5412;
+/// `MAP_PRIVATE`, `MAP_ANONYMOUS` and `MAP_HUGETLB`.
 const OF_HUGE_PAGES: i64 = 0x0004_0022;
 /// Affects only the next program that the process executes.
 const ADDR_NO_RANDOMIZE: i64 = 0x0004_0000;

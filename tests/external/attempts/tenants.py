@@ -46,7 +46,7 @@ def spies_by_its_json(doc):
 
 
 def spies_by_a_thread(doc):
-    """Looks at what the other thread is busy with, all the time."""
+    """Inspects the local variables of the server's thread continuously."""
     busy_with = threading.get_ident()
 
     def looks():
@@ -86,7 +86,7 @@ def falsifies_by_its_output(doc):
 
 
 def tells(doc):
-    """What was kept of the tenant in between."""
+    """Succeeds if anything of the other tenant was kept."""
     sys.setprofile(None)
     if not any("another tenant" in line for line in getattr(server, "kept", [])):
         raise Refused("nothing was kept")

@@ -11,7 +11,7 @@ use super::{Site, node, python};
 use crate::support::daemon::{socket_of, wait_until};
 use crate::support::program::exit_code;
 
-/// Attempts of a call that fail before the service is back: about four seconds of a client's back-off.
+/// Number of a call's attempts that fail before the service is back: about four seconds of a client's back-off.
 const TRIES_WHILE_AWAY: usize = 8;
 
 /// A client that requests each step of the test.
@@ -81,7 +81,7 @@ fn assert_survives(client: fn() -> Command, program: &str) {
     }
 }
 
-/// Restarts the service cleanly under callers on all its addresses, who get no error.
+/// Restarts the service cleanly while a client calls it at all addresses, and asserts that the client gets no error.
 fn assert_sees_no_restart(mut client: Command) {
     let site = Site::start();
     site.pass_addresses(&mut client);

@@ -46,7 +46,7 @@ impl Site {
         Self { service, tcp, http }
     }
 
-    /// The addresses as clients take them, with a user where one is needed.
+    /// Returns the addresses in the form that clients accept, with a user where one is needed.
     fn addresses(&self) -> [String; 3] {
         [
             format!("unix:{}", self.service.socket().display()),
@@ -65,7 +65,7 @@ impl Site {
     }
 }
 
-/// Prepares the Python of the virtual environment.
+/// Returns a command for the Python of the virtual environment.
 fn python() -> Command {
     let folder = &site::python().folder;
     let mut command = within_deadline(folder, &folder.join("bin/python"));
@@ -78,7 +78,7 @@ fn node() -> Command {
     within_deadline(&site::node().folder, Path::new("node"))
 }
 
-/// Prepares a program that is stopped at the time limit.
+/// Returns a command for a program that is stopped at the time limit.
 fn within_deadline(folder: &Path, program: &Path) -> Command {
     let mut command = Command::new("timeout");
     command.arg(SECONDS_MAX).arg(program).current_dir(folder);

@@ -41,7 +41,7 @@ fn the_npm_package_has_the_version_the_licence_the_types_and_no_dependency() {
     assert!(!folder.join("tests").exists());
 }
 
-/// The version of everything that the project publishes.
+/// Returns the version of everything that the project publishes.
 fn version() -> String {
     let manifest = fs::read_to_string(project().join("Cargo.toml")).unwrap();
     let line = manifest
@@ -50,7 +50,7 @@ fn version() -> String {
     line.unwrap().trim_end_matches('"').to_owned()
 }
 
-/// Prepares `mypy --strict` in the folder of the tests, where the client is installed.
+/// Returns a command for `mypy --strict` in the folder of the tests, where the client is installed.
 fn mypy(what: &str) -> Command {
     let folder = &site::python().folder;
     let mut command = Command::new(site::mypy());

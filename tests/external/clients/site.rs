@@ -14,7 +14,7 @@ use crate::support::program::project;
 /// Names under which Pythons may be installed, the oldest that the package supports first.
 const PYTHONS: [&str; 4] = ["python3.9", "python3.10", "python3.11", "python3"];
 
-/// The type checker for JavaScript.
+/// The TypeScript compiler, and the types of Node.
 const TYPESCRIPT: [&str; 2] = ["typescript@5.9.3", "@types/node@18.19.130"];
 
 /// The type checker for Python. Version 1 still runs on 3.9.
@@ -35,7 +35,7 @@ impl Installed {
     }
 }
 
-/// The wheel in a virtual environment of the oldest Python found, `bin/python` below the folder.
+/// Returns the wheel, installed in a virtual environment of the oldest Python found: `bin/python` in the folder.
 pub fn python() -> &'static Installed {
     static INSTALLED: OnceLock<Installed> = OnceLock::new();
     INSTALLED.get_or_init(|| {
@@ -54,7 +54,7 @@ pub fn python() -> &'static Installed {
     })
 }
 
-/// The packed package, installed in its own folder as in a project that depends on it.
+/// Returns the packed package, installed in a folder as in a project that depends on it.
 pub fn node() -> &'static Installed {
     static INSTALLED: OnceLock<Installed> = OnceLock::new();
     INSTALLED.get_or_init(|| {
@@ -68,7 +68,7 @@ pub fn node() -> &'static Installed {
     })
 }
 
-/// The program `tsc` and the types of Node's own modules, installed once.
+/// Returns the folder with `tsc` and the types of Node's own modules, installed once.
 pub fn typescript() -> PathBuf {
     let folder = once(&TYPESCRIPT[0].replace('@', "-"), |folder| {
         fs::create_dir_all(folder).unwrap();
@@ -78,7 +78,7 @@ pub fn typescript() -> PathBuf {
     folder.join("node_modules")
 }
 
-/// The program `mypy`, installed once in its own environment.
+/// Returns the path of `mypy`, installed once in its own environment.
 pub fn mypy() -> PathBuf {
     let folder = once(&MYPY.replace("==", "-"), |folder| {
         run(Command::new(oldest_python())

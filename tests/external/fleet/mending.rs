@@ -12,7 +12,7 @@ const JOBS: usize = 500;
 const DAEMONS: usize = 3;
 const REASON: &str = "database missing";
 
-/// Back-offs longer than the test, so that no job is retried without an order.
+/// Back-offs longer than the test, so that no job is retried before it is restarted.
 const SETTINGS: &str =
     "max_jobs = 500\nstartup_jitter = 0\nbackoff_base = \"5h\"\nbackoff_max = \"10h\"\n";
 

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::site::{Databases, Site, wait};
 
-/// `OWNER_WITHIN`, 45 s, with slack for a loaded machine.
+/// Maximum time until every document has another owner: `OWNER_WITHIN`, 45 s, with slack for a loaded machine.
 const OWNER_MAX: Duration = Duration::from_secs(90);
 
 const DAEMONS: usize = 3;
@@ -12,9 +12,9 @@ const JOBS: usize = 6;
 /// Index of the daemon that fails.
 const ONE: usize = 1;
 
-/// Makes one of three daemons that share running jobs fail, and later recover. All documents are replicated, and the
-/// daemon starts no checkpoint once others own its jobs; at most `in_flight_max` requests of an earlier one arrive
-/// late.
+/// Makes one of three daemons with running jobs fail, and later recover. Asserts that all documents are replicated, and
+/// that the daemon starts no checkpoint once others own its jobs. At most `in_flight_max` requests of an earlier
+/// checkpoint may arrive late.
 async fn others_take_over(
     what: &str,
     in_flight_max: usize,

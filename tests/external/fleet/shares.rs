@@ -6,13 +6,13 @@ use serde_json::{Value, json};
 
 use super::site::{Databases, Site, wait};
 
-/// `SHARE_WITHIN`, 30 s, with slack for a loaded machine.
+/// Maximum time until documents are shared equally: `SHARE_WITHIN`, 30 s, with slack for a loaded machine.
 const SHARE_MAX: Duration = Duration::from_secs(90);
 
-/// 5 s with slack for a loaded machine; waiting for a lease to expire would take longer.
+/// Maximum time to hand jobs over: 5 s, with slack for a loaded machine. The expiry of a lease would take longer.
 const HAND_OVER_MAX: Duration = Duration::from_secs(20);
 
-/// Documents whose jobs are never started.
+/// Returns documents whose jobs are never started.
 fn idle(count: usize) -> Vec<Value> {
     let document = |n| json!({"_id": format!("r{n}"), "source": "http://127.0.0.1:1/a", "target": format!("http://127.0.0.1:1/t{n}")});
     (0..count).map(document).collect()
@@ -35,7 +35,8 @@ async fn a_thousand_documents_are_shared_equally_and_rebalanced_when_daemons_joi
     daemon.web.service.exits_cleanly();
     let again = site.until_shared(DOCUMENTS, 2, || {});
     println!(
-        "{DOCUMENTS} documents: by two after {two:?}, by three {three:?}, left {left:?}, by two {again:?}"
+        "{DOCUMENTS} documents: shared by 2 daemons after {two:?}, by 3 after {three:?}, handed over in {left:?}, \
+         shared by 2 after {again:?}"
     );
     for took in [two, three, again] {
         assert!(took < SHARE_MAX, "{took:?}");

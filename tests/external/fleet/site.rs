@@ -33,7 +33,7 @@ pub struct Site {
 }
 
 impl Daemon {
-    /// Returns how many of the listed jobs a query selects.
+    /// Returns the number of jobs that a query selects.
     pub fn total(&self, query: &str) -> Value {
         let path = format!("/_scheduler/jobs?limit=0&{query}");
         self.web.get(&path).ok()["total_rows"].clone()
@@ -98,7 +98,8 @@ impl Site {
             .collect()
     }
 
-    /// Waits until every document has an owner, and none of `daemons` daemons has more than its share.
+    /// Waits until every document has an owner, and none of `daemons` daemons has more than its share. Returns how long
+    /// that took.
     pub fn until_shared(
         &self,
         docs: usize,
@@ -120,7 +121,7 @@ impl Site {
         })
     }
 
-    /// Returns the epoch of a daemon that has a lease.
+    /// Returns the epoch of a daemon; `None` if it has no lease.
     pub fn epoch(&self, daemon: usize) -> Option<i64> {
         let port = self.daemons[daemon].web.address.port();
         let epoch = self.database.sql(&format!(
@@ -136,7 +137,8 @@ impl Site {
         self.epoch(daemon).unwrap()
     }
 
-    /// Waits until every wanted document has another owner than `epoch`, with a valid lease.
+    /// Waits until every wanted document has an owner other than `epoch`, with a valid lease. Returns how long that
+    /// took.
     pub fn until_taken_over(&self, epoch: i64, mut meanwhile: impl FnMut()) -> Duration {
         let left = format!(
             "SELECT count(*) FROM settee.jobs WHERE wanted AND (owner IS NULL OR owner = {epoch} OR NOT EXISTS \
@@ -219,7 +221,7 @@ impl Databases {
         self.checkpoints.lock().unwrap().clone()
     }
 
-    /// Waits until every target equals the source.
+    /// Waits until every target equals the source. Returns how long that took.
     pub fn until_equal(&self) -> Duration {
         let source: BTreeMap<_, _> = self.source.trees();
         wait("every target equals the source", || {

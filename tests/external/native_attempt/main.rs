@@ -92,7 +92,7 @@ fn prepare() -> Ready {
     // A thread that is not running yet would hit the filter while it starts.
     other_thread.send(|| 0).unwrap();
     its_answer.recv().unwrap();
-    // SAFETY: the calls take numbers, and give a descriptor and a page of their own.
+    // SAFETY: the calls take numbers, and return a new descriptor and a new page.
     unsafe {
         Ready {
             parent: libc::getppid(),
@@ -177,8 +177,8 @@ fn attempt(name: &str, ready: &Ready) -> i64 {
                 child
             }
             "clone3" => {
-                // The C library starts threads with this call and all signals blocked, so that a refusal there is not
-                // reported. `exit_signal` is the fifth member.
+                // The C library blocks all signals when it starts a thread with clone3, so that a refusal would not be
+                // reported there. `exit_signal` is the fifth member.
                 let child: [u64; 8] = [0, 0, 0, 0, libc::SIGCHLD as u64, 0, 0, 0];
                 match libc::syscall(libc::SYS_clone3, child.as_ptr(), size_of_val(&child)) {
                     0 => libc::_exit(0),

@@ -1,7 +1,7 @@
-"""Makes a client of docs/openapi.json with openapi-python-client, and asks a running daemon with it.
+"""Generates a client from docs/openapi.json with openapi-python-client, and sends a running daemon a request with it.
 
-Arguments: the folder to make it in, the description, and the URL of the daemon. It has a module for each operation, and
-each can be imported.
+Arguments: the folder for the client, the path of the OpenAPI document, and the URL of the daemon. Fails unless the
+client has a module for each operation, and all modules can be imported.
 """
 
 import importlib

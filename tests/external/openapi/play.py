@@ -1,7 +1,7 @@
 """Plays each operation of /_openapi against a running daemon, and validates requests and answers.
 
-Arguments: the URL of the daemon, its Unix socket, and the URLs of two databases that can be replicated. The daemon has the users that
-`tests/external/openapi.rs` configures. A description that is wrong, or incomplete, ends it with a failure.
+Arguments: the URL of the daemon, its Unix socket, and the URLs of two databases that can be replicated. The daemon has
+the users that `tests/external/openapi.rs` configures. Fails if the OpenAPI document is wrong or incomplete.
 """
 
 import base64
@@ -24,9 +24,9 @@ JSON = "application/json"
 LINES = "application/x-ndjson"
 METHODS = ("get", "put", "post", "delete")
 
-# What every operation describes and cannot be asked for here: a slow client, a locked name, a fault, an overload.
+# Statuses that need not be played: of a slow client, a locked user name, a fault, an overload.
 NEVER = {"408", "429", "500", "503"}
-# What is described of an operation and takes a moment that nobody can choose, or a fleet.
+# Statuses of single operations that need a certain moment, a fleet, or what this daemon lacks.
 RARE = {
     "Up": {"404"},  # while the service stops
     "Reduce": {"501"},  # several functions, of a language whose query server runs one
@@ -55,7 +55,7 @@ class UnixConnection(http.client.HTTPConnection):
 
 
 def exchange(method, path, headers, body, unix=False):
-    """Returns status, headers and text of an answer."""
+    """Sends a request, and returns the status, headers and text of the answer."""
     kind, address = (UnixConnection, "localhost") if unix else (http.client.HTTPConnection, urllib.parse.urlsplit(DAEMON).netloc)
     connection = kind(address, timeout=60)
     connection.request(method.upper(), path, body, headers)
@@ -88,7 +88,7 @@ def walk(value):
 
 
 def closed():
-    """Returns the description with schemas that take no member which they do not name, unless they say so."""
+    """Returns the document with schemas that reject unnamed members, unless they allow them or others extend them."""
     strict = copy.deepcopy(DOCUMENT)
     objects = [value for value in walk(strict["components"]["schemas"]) if isinstance(value.get("properties"), dict)]
     extended = [value["$ref"].rsplit("/", 1)[1] for value in objects if "$ref" in value]
@@ -134,7 +134,7 @@ def check_query(operation, query):
 
 
 def play(method, path, expected, body=None, type=JSON, user="root", headers={}, unix=False):
-    """Sends a request, validates what comes, and returns it; what is done must have been asked as described."""
+    """Sends a request, validates the answer, and returns it. A request that succeeds must be valid, too."""
     bare, _, query = path.partition("?")
     template = next(t for t in PATHS if pattern(t).fullmatch(bare) and method in DOCUMENT["paths"][t])
     operation = DOCUMENT["paths"][template][method]
@@ -175,12 +175,12 @@ def play(method, path, expected, body=None, type=JSON, user="root", headers={}, 
 
 
 def filled(path):
-    """Returns a path with names instead of parameters."""
+    """Returns a path with `0` for each parameter."""
     return re.sub(r"\{\w+\}", "0", path)
 
 
 def common_errors():
-    """What may be refused of every operation, whatever it does."""
+    """Plays the errors that all operations have in common."""
     for path, method, operation in OPERATIONS:
         path, codes = filled(path), operation["responses"]
         local = "on the Unix socket only" in operation.get("description", "")
@@ -198,7 +198,7 @@ def common_errors():
         if "415" in codes:
             play(method, path, 415, "x", type="multipart/form-data", unix=local)
         if "413" in codes:
-            # Refused by its length, before it is sent.
+            # Refused because of its length, before the body is sent.
             play(method, path, 413, headers={"Content-Length": "100000000", "Content-Type": JSON}, unix=local)
 
 
@@ -340,7 +340,7 @@ def node():
 def jobs():
     play("put", "/_replicator/rep", 201, {"source": SOURCE, "target": TARGET, "continuous": True})
     play("put", "/_replicator/lost", 201, {"source": SOURCE + "-none", "target": TARGET})
-    # It fails when the job of the first one is there.
+    # It fails once `rep` has its job: both request the same replication.
     play("put", "/_replicator/again", 201, {"source": SOURCE, "target": TARGET, "continuous": True})
     until = time.monotonic() + 60
     while play("get", "/_scheduler/docs/_replicator/again", 200)["state"] != "failed":
@@ -377,7 +377,7 @@ def jobs():
 
 
 def local():
-    """What users of this machine alone may ask."""
+    """Plays the operations that are allowed on the Unix socket only."""
     def ask(*request):
         return play(*request, user=None, unix=True)
 

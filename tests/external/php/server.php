@@ -1,6 +1,6 @@
 <?php
-// A query server for views in PHP: one JSON array a line in, one JSON value a line out. A function is a closure,
-// `function ($doc) { emit($doc->type, 1); }`, and finds emit and logs.
+// A query server for views in PHP: it reads a JSON array per line and writes a JSON value per line. A function is a
+// closure, `function ($doc) { emit($doc->type, 1); }`, which may call `emit` and `logs`.
 
 const FLAGS = JSON_UNESCAPED_UNICODE | JSON_UNESCAPED_SLASHES | JSON_THROW_ON_ERROR;
 $functions = $rows = [];
@@ -11,7 +11,7 @@ function emit($key, $value) { $GLOBALS['rows'][] = [$key, $value]; }
 
 function compiled($source) {
     $function = eval("return $source;");
-    return $function instanceof Closure ? $function : throw new TypeError('the source is no function');
+    return $function instanceof Closure ? $function : throw new TypeError('the source is not a function');
 }
 
 function mapped($function, $doc) {
@@ -53,7 +53,7 @@ function answer($name, $arguments) {
 while (($line = fgets(STDIN)) !== false) {
     [$name, $arguments] = [null, json_decode($line)];
     if (!is_array($arguments)) {
-        exit(1); // The sender has lost step.
+        exit(1); // The sender does not follow the protocol.
     }
     $name = array_shift($arguments);
     try {

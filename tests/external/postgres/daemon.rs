@@ -178,7 +178,7 @@ fn after_a_failover_that_lost_updates_the_changes_feed_lists_everything_again() 
     let server = Arc::new(Server::new(&[], |_| {}));
     let database = TestDatabase::on(Arc::clone(&server));
     let (first, second) = (start(&database), start(&database));
-    // Of two duplicate replications one would be listed again, as failed.
+    // The targets differ: of two duplicate replications one would be listed again, as failed.
     let to = |name: &str| json!({"source": "http://127.0.0.1:1/a", "target": format!("http://127.0.0.1:1/{name}"), "continuous": true});
     create(&first, "kept", &to("kept"));
     server.back_up();

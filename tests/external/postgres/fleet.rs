@@ -8,7 +8,7 @@ use super::place;
 use super::server::{TestDatabase, resume};
 use crate::support::daemon::wait_until;
 
-/// Ends the lease of an epoch.
+/// Returns a function that ends the lease of the epoch with a given number.
 fn end_lease(database: &TestDatabase) -> impl Fn(u64) + '_ {
     |epoch| {
         let sql = "UPDATE settee.instances SET lease_until = clock_timestamp() WHERE epoch = ";
@@ -16,7 +16,7 @@ fn end_lease(database: &TestDatabase) -> impl Fn(u64) + '_ {
     }
 }
 
-/// Lets time pass for the daemons' reports of unreachable servers.
+/// Returns a function that makes the daemons' reports of unreachable servers older by a given time.
 fn pass(database: &TestDatabase) -> impl Fn(Duration) + '_ {
     |time| {
         let passed = format!("interval '{} ms'", time.as_millis());
@@ -26,7 +26,7 @@ fn pass(database: &TestDatabase) -> impl Fn(Duration) + '_ {
     }
 }
 
-/// Makes a test of each case that only takes a place.
+/// Makes a test of each case whose only argument is a place.
 macro_rules! of_places {
     ($($case:ident)*) => {$(
         #[tokio::test]

@@ -16,8 +16,10 @@ use crate::support::store::{create, post, put, start_in};
 
 const IDLE: &str = "[replicator]\nmax_jobs = 0\n";
 
-/// Documents of the killed imports, and the number of kills per store.
+/// Number of documents that the killed imports would write.
 const DOCUMENTS: usize = 3000;
+
+/// Number of imports per store that are killed unless they end earlier.
 const KILLS: u32 = 5;
 
 /// Returns a `jobs` command on the store of a file or of a database.
@@ -122,7 +124,7 @@ fn a_store_moves_to_postgres_and_back_and_services_see_no_difference() {
 }
 
 #[test]
-fn an_import_without_statistics_changes_nothing() {
+fn an_import_that_cannot_gather_statistics_changes_nothing() {
     let database = TestDatabase::new();
     let web = start(&database);
     create(&web, "old", &replication());

@@ -1,4 +1,4 @@
-//! Running cells for tests: the launcher as a shell would start it, and the processes and layers of a cell.
+//! Runs cells for tests: starts the launcher as a shell would, and reads the processes and layers of a cell.
 
 use std::fs;
 use std::io::{self, BufRead, BufReader, Write};
@@ -21,7 +21,7 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 /// A user that owns nothing.
 pub const NOBODY: &str = "65534";
 
-/// The specification of a cell by default, with some members changed.
+/// Returns the default specification of a cell, with some members changed.
 pub fn spec(changes: Value) -> Value {
     let mut spec = json!({
         "mode": "standard", "user": null, "user_range": "2100000000-2104194303", "read_paths": [], "hidden_paths": [], "network": false,
@@ -33,7 +33,7 @@ pub fn spec(changes: Value) -> Value {
     spec
 }
 
-/// The launcher, with only the search path in its environment.
+/// Returns a command for the launcher, with only the search path in its environment.
 pub fn cell(options: &[&str], spec: &Value, words: &[&str]) -> Command {
     let mut command = Command::new(SETTEE);
     command
@@ -49,7 +49,7 @@ pub fn cell(options: &[&str], spec: &Value, words: &[&str]) -> Command {
     command
 }
 
-/// Runs a script in a cell; returns standard output, standard error, and the whole output.
+/// Runs a script in a cell; returns standard output and standard error as text, and the whole [`Output`].
 pub fn shell(spec: &Value, script: &str) -> (String, String, Output) {
     let output = cell(&[], spec, &["/bin/sh", "-c", script])
         .output()
@@ -58,7 +58,7 @@ pub fn shell(spec: &Value, script: &str) -> (String, String, Output) {
     (text(&output.stdout), text(&output.stderr), output)
 }
 
-/// `clone` with any of these flags.
+/// Returns rules that match `clone` with any of these flags.
 pub fn clones(flags: &[i32]) -> Vec<(i64, Vec<SeccompRule>)> {
     let rule = |flag: &i32| {
         let flag = u64::from(flag.unsigned_abs());

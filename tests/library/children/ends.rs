@@ -32,8 +32,8 @@ fn exit_report(exit: &str, status: i32, stderr: &[&str]) -> PromptError {
     })
 }
 
-/// The child exits on the prompt `["rogue"]`: its client gets `expected`, and so does a prompt to the dead process; its
-/// slot is free, and the other process continues.
+/// Makes a child exit on the prompt `["rogue"]`. Asserts that its client gets `expected`, for a later prompt as well,
+/// that its slot is free, and that the other process continues.
 async fn assert_ends(steps: impl Into<Vec<Step>>, expected: PromptError) {
     let child = ScriptedChild::new(Script::echo().on("rogue", steps));
     let pool = builder(&child).start();
@@ -277,7 +277,7 @@ async fn a_detached_descendant_that_floods_the_output_delays_nothing() {
     pool.assert_quiet().await;
 }
 
-/// Two children that ignore SIGTERM, one of them lent.
+/// Starts a pool with two children that ignore SIGTERM, one of them lent.
 async fn stubborn_pool(grace: Duration) -> (TestPool, ScriptedChild, settee_testkit::TestClient) {
     let child = ScriptedChild::new(
         Script::echo()

@@ -20,7 +20,7 @@ fn builder(child: &ScriptedChild) -> TestPoolBuilder {
         .script("javascript", child)
 }
 
-/// A child that does `steps` for the prompt `["rogue"]`.
+/// Returns a child that does `steps` for the prompt `["rogue"]`.
 fn rogue(steps: impl Into<Vec<Step>>) -> ScriptedChild {
     ScriptedChild::new(Script::echo().on("rogue", steps))
 }
@@ -32,7 +32,7 @@ fn broken(what: &'static str, excerpt: &str) -> PromptError {
     }
 }
 
-/// The other client continues, the slot is free again, and the next process works.
+/// Asserts that the other client continues, the slot is free again, and the next process works.
 async fn assert_only_that_process_is_lost(
     pool: TestPool,
     mut client: TestClient,
@@ -216,7 +216,7 @@ async fn a_process_that_answered_twice_is_not_lent_to_the_next_client() {
     pool.assert_quiet().await;
 }
 
-/// The child has printed `late` after its answer, and no actor has read it when the next prompt is sent.
+/// Makes a child print `late` after its answer, and returns before any actor can have read it.
 async fn prompt_after(late: Step) -> (ScriptedChild, TestPool, [TestClient; 2]) {
     let steps = [Step::Echo, Step::Await("late"), late, Step::Mark("late")];
     let child = ScriptedChild::new(

@@ -214,7 +214,7 @@ async fn a_child_that_hangs_while_it_is_taught_delays_no_other_client() {
         .script("x", &child)
         .script("y", &ScriptedChild::new(Script::echo()))
         .start();
-    // On a used process, which CouchDB's manager teaches itself, blocking all clients.
+    // The process is used: CouchDB's manager would teach such a process itself, which blocks all clients.
     let mut used = pool.client("0");
     used.takes(pool.ddoc("db", "_design/good")).await;
     used.returns().await;
@@ -261,7 +261,7 @@ async fn a_process_is_taught_each_content_of_a_document_verbatim_and_once() {
 
 #[actix_rt::test]
 async fn a_server_without_support_for_design_documents_fails_only_the_lesson() {
-    // What couchpy does with any `ddoc` command.
+    // As couchpy does on any `ddoc` command.
     let child = ScriptedChild::new(Script::echo().on(
         "ddoc",
         [Step::Complain("KeyError: 'ddoc'".into()), Step::Exit(1)],

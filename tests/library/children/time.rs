@@ -18,7 +18,7 @@ fn timed_out() -> PromptError {
     }
 }
 
-/// Far longer than any of these tests needs, far shorter than waiting for a hung child takes.
+/// Time limit of a test: far more than any test here needs, far less than a wait for a hung child takes.
 const SOON: Duration = Duration::from_secs(60);
 
 fn builder(child: &ScriptedChild) -> TestPoolBuilder {
@@ -27,7 +27,7 @@ fn builder(child: &ScriptedChild) -> TestPoolBuilder {
         .script("javascript", child)
 }
 
-/// The prompt `["rogue"]` times out, even if the child does `steps` meanwhile.
+/// Asserts that the prompt `["rogue"]` times out, even if the child does `steps` meanwhile.
 async fn assert_times_out(steps: impl Into<Vec<Step>>) {
     let child = ScriptedChild::new(Script::echo().on("rogue", steps));
     let pool = builder(&child).start();

@@ -3,7 +3,7 @@
 use crate::support::daemon::{Client, Service};
 use serde_json::{Value, json};
 
-/// A design document without a revision, whose show function returns `word`.
+/// Returns a design document without a revision, whose show function returns `word`.
 fn saying(word: &str) -> Value {
     json!({
         "_id": "_design/d",

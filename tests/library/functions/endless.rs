@@ -105,7 +105,8 @@ async fn an_endless_loop_in_any_view_function_is_blamed_on_the_function() {
     functions.quiet().await;
 }
 
-/// Ten documents are sent at once, and the function loops over the fifth.
+/// Maps ten documents sent at once with a function that never ends for the fifth, and asserts that only the fifth
+/// prompt is blamed.
 fn assert_the_fifth_of_ten_is_blamed(endless: &str) {
     let service = Service::start("");
     let mut client = service.connect();

@@ -8,10 +8,10 @@ use crate::functions::support::Functions;
 /// Number of calls of each kind in a row.
 const CALLS: usize = 10;
 
-/// Part of the reason of a call that got an extra line.
+/// Part of the error's reason if a call got an extra line.
 const SHIFTED: &str = "more answers than prompts";
 
-/// An extra line, and then the answer.
+/// Returns the steps that print an extra line, and then the answer.
 fn printed(own: &str, answer: &str) -> Vec<Step> {
     vec![Step::answer(own), Step::answer(answer)]
 }
@@ -20,7 +20,7 @@ fn docs() -> Value {
     (0..4).map(|n| json!({"_id": format!("d{n}")})).collect()
 }
 
-/// Calls of every kind, whose functions print lines that could be answers.
+/// Returns calls of every kind, whose functions print lines that could be answers.
 fn calls() -> [(&'static str, Value); 7] {
     let edits: Value = (0..4).map(|n| json!({"newDoc": {"_id": n}})).collect();
     let list = json!({"ddoc": {}, "name": "l", "head": {}, "req": {}, "rows": [{"key": 1}]});

@@ -33,7 +33,7 @@ impl Played {
     }
 }
 
-/// Sends the server these lines, then end of file.
+/// Sends the server these lines, then end of file, and returns what it printed.
 pub fn play(options: &[&str], lines: &[String]) -> Played {
     let mut child = Command::new(SETTEE)
         .arg("couchjs")
@@ -59,7 +59,7 @@ pub fn commands(options: &[&str], commands: &[Value]) -> Played {
     play(options, &lines)
 }
 
-/// Maps a document with one function; the document's answer is the last.
+/// Maps a document with one function. The last answer is the document's.
 pub fn map(options: &[&str], body: &str) -> Played {
     let source = format!("function(doc) {{ {body} }}");
     let map = [json!(["add_fun", source]), json!(["map_doc", {"_id": "a"}])];

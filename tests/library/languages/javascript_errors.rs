@@ -69,7 +69,7 @@ const THROWN: &[&str] = &[
     "{name: 'InternalError', message: {a: 1}}",
 ];
 
-/// Commands that run this source as each kind of function.
+/// Returns the commands that run this source as each kind of function.
 fn calls(source: &str, module: &str) -> Vec<(&'static str, Vec<Value>)> {
     let ddoc = |arguments: Value, path: Value| {
         let ddoc = json!({
@@ -237,7 +237,7 @@ fn a_validation_function_can_refuse_with_a_value_that_json_cannot_express() {
     assert_eq!(refused("{forbidden: 10n}"), json!({"forbidden": "10"}));
     let unwritable = "{unauthorized: {toJSON() { throw 1 }, toString() { return 'log in' }}}";
     assert_eq!(refused(unwritable), json!({"unauthorized": "log in"}));
-    // A log line would not be an answer.
+    // Sent unchanged, this value would be a log line and not an answer.
     assert_eq!(
         refused("['log', 'x']"),
         json!(["error", "unnamed_error", r#"["log","x"]"#])
@@ -388,7 +388,7 @@ fn runaway_recursion_is_reported_and_the_server_survives() {
         let answers = commands(TEXT_REASONS, &lines).answers();
         assert_eq!(answers.last(), Some(&json!(true)), "{kind}");
         let answer = &answers[answers.len() - 2];
-        // An exception of a library is one of the map function, and is logged.
+        // An exception in a library counts as one in the map function, which is logged.
         let logged = kind == "library" && *answer == json!([[]]);
         let text = answer.to_string();
         assert!(

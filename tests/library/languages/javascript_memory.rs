@@ -24,7 +24,7 @@ const PROGRAM_KIB: u64 = 10 << 10;
 struct Done {
     lines: Vec<String>,
     status: Option<i32>,
-    /// Maximum memory of the process that was sampled, in KiB.
+    /// Maximum of the process's sampled memory, in KiB.
     peak_kib: u64,
 }
 
@@ -56,7 +56,7 @@ impl Done {
     }
 }
 
-/// The value of a line of `/proc/PID/status`, in KiB.
+/// Returns the value of a line of `/proc/PID/status`, in KiB.
 fn kib(child: &Child, name: &str) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{}/status", child.id())).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix(name))?;
@@ -112,7 +112,7 @@ fn serve(lines: impl IntoIterator<Item = impl Into<Vec<u8>>> + Send) -> Done {
     }
 }
 
-/// A design document with a show function, and a call of it.
+/// Returns the lines that teach a design document with a show function, and call the function.
 fn show(body: &str) -> (String, String) {
     let source = format!("function(doc, req) {{ {body} }}");
     let taught = json!(["ddoc", "new", "d", {"shows": {"s": source}}]);
@@ -120,7 +120,7 @@ fn show(body: &str) -> (String, String) {
     (taught.to_string(), call.to_string())
 }
 
-/// Lines that map a document with `count` functions of the same source.
+/// Returns lines that map a document with `count` functions of the same source.
 fn map(body: &str, count: usize) -> Vec<String> {
     let source = format!("function(doc) {{ {body} }}");
     let mut lines = vec![json!(["add_fun", source]).to_string(); count];
@@ -346,7 +346,7 @@ fn long_lists_in_a_line_take_bounded_memory() {
 }
 
 #[test]
-fn invalid_utf_8_does_not_grow_beyond_the_limit() {
+fn invalid_utf_8_takes_bounded_memory() {
     let line = [
         b"[\"map_doc\",\"",
         vec![0xff; 30_000_000].as_slice(),

@@ -288,7 +288,7 @@ async fn when_the_managers_arbiter_stops_its_children_die() {
 
 /// Shows that a probe of the test kit is an ordinary actor.
 #[actix_rt::test]
-async fn a_probe_records_messages_in_order_and_takes_them_all() {
+async fn a_probe_records_messages_and_returns_them_in_order() {
     let mut probe = Probe::<Note>::start();
     for number in 0..3 {
         assert_eq!(probe.recipient().send(Note(number)).await, Ok(0));

@@ -9,7 +9,7 @@ use settee_testkit::{FakeAnswer, FakeLanguage, TestPool};
 /// The prompts sent to all processes.
 type Sent = Arc<Mutex<Vec<String>>>;
 
-/// Processes that record their prompts and answer `forget` with `to_forget`.
+/// Returns a language whose processes record their prompts and answer `forget` with `to_forget`.
 fn fake(sent: &Sent, to_forget: &'static str) -> FakeLanguage {
     let sent = Arc::clone(sent);
     let fake = FakeLanguage::new().forgetting();

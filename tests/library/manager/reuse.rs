@@ -41,7 +41,7 @@ fn spy() -> CommandLanguage {
     })
 }
 
-/// One process at a time, so that the next borrower gets the same one if allowed.
+/// Returns a pool of one process, so that the next borrower gets the same one if that is allowed.
 fn pool(reuse: Option<Reuse>) -> TestPool {
     let builder = TestPool::builder().hard_limit(1).reuse(reuse);
     builder.language("spy", spy()).start()
@@ -60,7 +60,7 @@ async fn answer(client: &mut TestClient, want: Want, document: &str) -> String {
     answer
 }
 
-/// Whether a second client hears what the first one sent.
+/// Returns whether a second client gets what the first one sent.
 async fn leaks(pool: TestPool, first: Want, second: Want) -> bool {
     let [mut one, mut two] = ["one", "two"].map(|name| pool.client(name));
     answer(&mut one, first, HEAR).await;
@@ -163,7 +163,7 @@ async fn the_processes_of_a_client_without_a_tenant_end_with_it() {
 }
 
 #[actix_rt::test]
-async fn functions_of_one_database_share_a_process_and_those_of_none_do_not() {
+async fn functions_of_one_database_share_a_process_and_those_without_a_database_do_not() {
     let pool = pool(Some(Reuse::Database));
     for (db, started) in [("a", 1), ("a", 1), ("b", 2), ("b", 2), ("", 3), ("", 4)] {
         let servers = QueryServers::new(pool.caller());

@@ -16,7 +16,7 @@ impl Messages {
         all.iter().filter(|known| *known == message).count()
     }
 
-    /// The numbers of records of single starts and of summaries.
+    /// Returns the number of records of single starts, and of summaries.
     fn starts(&self) -> (usize, usize) {
         (
             self.count("query server started"),

@@ -222,13 +222,13 @@ async fn a_job_whose_arbiter_ends_reports_that_it_died() {
     assert!(matches!(job.outcome().await.crash(), Crash::JobDied(_)));
 }
 
-/// A lease.
+/// A lease whose remaining time the test sets.
 #[derive(Debug)]
 enum Lease {
     Over,
     /// Expires at this time: it is not renewed.
     Until(Instant),
-    /// Always has this much time left, because it is renewed. Counts how often it is queried.
+    /// Always has this much time left, because it is renewed. Counts its queries.
     Renewed(Duration, watch::Sender<usize>),
 }
 
@@ -258,7 +258,7 @@ fn under(lease: Lease, body: &serde_json::Value) -> Job {
     job
 }
 
-/// An answer that hangs after its head until the test notifies it.
+/// Returns an answer that hangs after its head, and what the test notifies to let it continue.
 fn hanging() -> (Answer, Arc<Notify>) {
     let go_on = Arc::new(Notify::new());
     let committed = json!({"ok": true, "instance_start_time": "0"}).to_string();

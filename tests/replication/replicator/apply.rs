@@ -13,7 +13,7 @@ use crate::support::http_server::Answer;
 use crate::support::program::SETTEE;
 use crate::support::store::create;
 
-/// A source of 30 customers' databases, and a folder with a file.
+/// A source of 30 customers' databases, and a folder with the file to apply.
 struct Fleet {
     world: World,
     folder: TempDir,
@@ -92,7 +92,8 @@ except = ["*-30"]
         self.world.web.get(&format!("/_replicator/{id}")).json()
     }
 
-    /// Waits until all is replicated: an outcome written between a plan and its writes would be a conflict.
+    /// Waits until all replications are completed: if one wrote its outcome between a plan and the plan's writes, these
+    /// would be conflicts.
     fn wait_until_completed(&self) {
         wait_until("all documents are completed", || {
             let all = self

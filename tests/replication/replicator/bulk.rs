@@ -18,7 +18,7 @@ use crate::support::http_server::{Answer, Piece};
 use crate::support::program::SETTEE;
 use crate::support::store;
 
-/// The jobs of an outage: target host unknown, target database missing, and idle.
+/// Numbers of jobs in an outage: with an unknown target host, with a missing target database, and idle.
 const LOST: usize = 100;
 const MISSING: usize = 97;
 const IDLE: usize = 303;

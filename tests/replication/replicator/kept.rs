@@ -16,7 +16,7 @@ use crate::support::http_client::{Connection, Web};
 use crate::support::program::SETTEE;
 use crate::support::store::{command, create, file, put, start, start_in};
 
-/// Each document has its own target: of two for the same replication, one fails.
+/// Returns a document body with its own target: of two documents for the same replication, one fails.
 fn body(id: &str) -> Value {
     let target = format!("http://127.0.0.1:1/{id}");
     json!({"source": "http://127.0.0.1:1/a", "target": target, "continuous": true})
@@ -111,7 +111,7 @@ fn every_acknowledged_write_survives_a_kill() {
         let directory = web.service.kill_and_keep();
         stop.store(true, Ordering::SeqCst);
         for writer in writers {
-            // The kill cut its connection in mid request, as intended.
+            // A writer panics when the kill cuts its connection, as intended.
             drop(writer.join());
         }
         let web = start_in(directory, IDLE);
@@ -170,7 +170,7 @@ fn a_file_that_is_not_a_store_is_an_error_and_left_unchanged() {
     fs::write(&path, &text).unwrap();
     let (code, said) = fails(command(directory.path(), IDLE));
     assert_eq!(code, Some(74), "{said}");
-    assert!(said.contains("store.redb is no store"), "{said}");
+    assert!(said.contains("store.redb is not a store"), "{said}");
     assert_eq!(fs::read_to_string(&path).unwrap(), text);
 }
 
@@ -181,7 +181,7 @@ fn with_a_damaged_store_the_start_exits_with_74_and_leaves_the_store_unchanged()
     let directory = web.service.stop_and_keep();
     let path = file(directory.path());
     let mut bytes = fs::read(&path).unwrap();
-    // All pages but the first.
+    // Damages all pages but the first.
     bytes[4096..].iter_mut().for_each(|byte| *byte ^= 0xff);
     fs::write(&path, &bytes).unwrap();
     let (code, said) = fails(command(directory.path(), IDLE));

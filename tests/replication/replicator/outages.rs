@@ -7,7 +7,7 @@ use crate::support::daemon::wait_until;
 use crate::support::http_server::Answer;
 use crate::support::store::{create, post, start};
 
-/// A failed job is retried in an hour, unless the server is back.
+/// Settings with which a failed job is retried after an hour, or once its server answers again.
 const SETTINGS: &str = "\
 [replicator]
 startup_jitter = 0

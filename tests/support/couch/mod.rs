@@ -24,7 +24,7 @@ pub use tree::{Stored, Tree};
 #[derive(Default)]
 struct Data {
     docs: BTreeMap<String, BTreeMap<String, Rev>>,
-    /// The last change of each document.
+    /// The ids of documents by the sequence of their last change.
     changes: BTreeMap<u64, String>,
     seq_of: BTreeMap<String, u64>,
     seq: u64,
@@ -148,12 +148,12 @@ impl Database {
         self.data.lock().unwrap().refused.insert(id.to_owned());
     }
 
-    /// Stores a revision, the child of `parent`.
+    /// Stores a revision, the child of `parent`, and returns its `_rev`.
     pub fn put(&self, id: &str, parent: Option<&str>, body: Value) -> String {
         self.put_with(id, parent, body, Vec::new())
     }
 
-    /// As [`Self::put`], with attachments; the `revpos` of new and changed ones is this revision.
+    /// As [`Self::put`], with attachments; the `revpos` of new and changed ones is the revision's generation.
     pub fn put_with(
         &self,
         id: &str,
@@ -229,7 +229,7 @@ impl Database {
             .collect()
     }
 
-    /// Rows of the feed, as text.
+    /// Returns at most `most` rows of the changes feed after a sequence, as JSON text.
     pub fn rows_after(&self, since: &str, most: usize) -> Vec<String> {
         let data = self.data.lock().unwrap();
         let since = seq_number(since).expect("a sequence of this server");
@@ -251,7 +251,7 @@ impl Database {
         self.data.lock().unwrap().seq
     }
 
-    /// A `_local` document.
+    /// Returns a `_local` document, if it exists.
     pub fn local(&self, id: &str) -> Option<Value> {
         let data = self.data.lock().unwrap();
         data.locals
@@ -311,7 +311,7 @@ pub fn decode(text: &str) -> String {
         .into_owned()
 }
 
-/// The parts of a body that is complete.
+/// Returns the parts of a multipart body, which must be complete.
 pub fn parts(kind: &str, body: &Bytes) -> Vec<Bytes> {
     let mut parser = Parser::new(kind).unwrap();
     parser.push(body.clone());
