@@ -129,6 +129,10 @@ const BOUND: &[(isize, &str)] = &[
         215,
         "an unknown parameter of GET is refused: a misspelt filter listed everything",
     ),
+    (
+        80,
+        "certificates read again do not replace a newer configuration, and a log that fails without losses says so",
+    ),
 ];
 
 /// How far below the bound the product may be before the bound has to follow.

@@ -43,7 +43,7 @@ fn no_request_loosens_a_cell_not_even_an_administrators() {
             .operator
             .error(&reconfigure("reports", &json!({key: value})));
         let reason = error["reason"].as_str().unwrap();
-        assert!(reason.contains("comes from files"), "{error}");
+        assert!(reason.contains("only in files"), "{error}");
         let more = reconfigure("more", &json!({"language": "python", key: value}));
         assert_eq!(client.operator.error(&more)["name"], "bad_request");
     }
