@@ -257,7 +257,9 @@ mod tests {
             for value in [value, Value::Null] {
                 let error = patched(json!({key: value})).unwrap_err();
                 assert!(
-                    error.what.starts_with(&format!("'{key}' can be set only in files")),
+                    error
+                        .what
+                        .starts_with(&format!("'{key}' can be set only in files")),
                     "{error}"
                 );
             }
