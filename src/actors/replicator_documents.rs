@@ -240,7 +240,7 @@ impl ReplicatorDocuments {
     fn fetch(&self, doc: String, attempt: Attempt, replication: Arc<Replication>) -> UnderWay {
         let (options, fetches) = (Rc::clone(&self.options), Arc::clone(&self.fetches));
         Box::pin(async move {
-            // Waiting for a turn does not count as the source's time.
+            // The timeout starts after the wait for a turn.
             let _turn = fetches.acquire().await;
             let work = identify(&options, &replication);
             let timed = actix_rt::time::timeout(IDENTIFY_MAX, work).await;
@@ -250,7 +250,7 @@ impl ReplicatorDocuments {
                      seconds",
                     IDENTIFY_MAX.as_secs()
                 );
-                Err(NotYet::new(text, "filter too late"))
+                Err(NotYet::new(text, "filter code timed out"))
             });
             let event = Event::Identified {
                 doc,
@@ -359,7 +359,7 @@ impl ReplicatorDocuments {
         }
     }
 
-    /// Writes an outcome into a document that still makes the same request.
+    /// Writes an outcome into a document, unless its request has changed since.
     fn write(
         &mut self,
         doc: String,

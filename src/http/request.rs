@@ -68,7 +68,7 @@ pub(super) fn is_lines(head: &RequestHead) -> bool {
     text_of(head, header::CONTENT_TYPE).is_some_and(|text| essence(text) == NDJSON)
 }
 
-/// Requires JSON or no content type: a form of a foreign web page always has another.
+/// Requires JSON or no content type: an HTML form on another site always sends a different one.
 pub(super) fn require_json(request: &HttpRequest) -> Result<(), Refusal> {
     match content_type(request).as_str() {
         "" | "application/json" => Ok(()),

@@ -166,7 +166,7 @@ pub struct TerminateStaleProcs;
 pub struct ManagerAddress {
     /// Requests for a process.
     pub get_proc: Recipient<GetProc>,
-    /// Requirements of abilities.
+    /// Checks for an ability.
     pub require: Recipient<Require>,
     /// Queries for the language of a pool or a group.
     pub language: Recipient<GetLanguage>,

@@ -189,8 +189,8 @@ impl ProcShared {
             .flatten()
     }
 
-    /// Orders a reset before the next borrower's first line or lesson, after the selection of an isolate if one is
-    /// given or still unsent. Called by the manager only.
+    /// Orders a reset before the next borrower's first line or lesson. The isolate in `select`, or an earlier one still
+    /// unsent, is selected before the reset. Called by the manager only.
     pub(crate) fn reset_first(&self, config: Arc<str>, select: Option<Select>) {
         if select.is_some() {
             self.set(ProcFlag::Selects, true);
@@ -292,7 +292,7 @@ impl ProcShared {
         }
     }
 
-    /// Suspends again processes that resumed in its suspended cell. Called by the lender only.
+    /// Re-suspends processes that resumed in its suspended cell. Called by the lender only.
     pub(crate) fn rest_again(&self) {
         if let Some(orders) = &mut *self.lock_orders() {
             orders.rest_again();
@@ -315,8 +315,7 @@ impl ProcShared {
         *self.lock_served() = Some((token, call));
     }
 
-    /// Returns its current work: until its return, the call that it was lent for; and since when it has been lent, free
-    /// or ending.
+    /// Returns the call that it is lent for, if any, and when it was lent, returned or began to end.
     pub(crate) fn work(&self) -> Occupation {
         let served = self.lock_served();
         let served = served.as_ref();
@@ -467,7 +466,8 @@ impl ProcShared {
         let _ = self.exit_error.set((Instant::now(), why));
     }
 
-    /// Returns why the process ends or has ended, if it does: the error of all later prompts, even without its actor.
+    /// Returns why the process ends or has ended, if it does. Later prompts fail with this error, even
+    /// once its actor is gone.
     pub fn exit_error(&self) -> Option<&PromptError> {
         self.exit_error.get().map(|(_, why)| why)
     }
@@ -542,7 +542,7 @@ mod tests {
         shared.serve(Token(1), Arc::clone(&call));
         assert!(is_served(&shared));
         shared.set_exit_error(PromptError::BadPrompt);
-        assert!(is_served(&shared), "it ends over the call");
+        assert!(is_served(&shared), "an ending process still has its call");
         shared.unassign(Timestamp::ZERO);
         assert!(!is_served(&shared));
         shared.assign(Token(2));

@@ -25,8 +25,8 @@ pub struct DocStates {
     is_loading: watch::Sender<bool>,
 }
 
-/// The lock, held until the end of the statement or `match` that took it. Releasing it wakes waiters for complete
-/// lists.
+/// The lock, held until the end of the statement or `match` that took it. Once lists are complete, releasing it
+/// wakes [`DocStates::loaded`].
 pub(crate) struct Locked<'s> {
     table: MutexGuard<'s, DocTable>,
     was_loading: bool,

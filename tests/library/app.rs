@@ -163,7 +163,7 @@ async fn a_service_can_be_started_again_where_one_has_stopped() {
 }
 
 #[actix_rt::test]
-async fn the_replication_scheduler_starts_is_restarted_and_ends_with_the_service() {
+async fn the_replication_scheduler_starts_and_ends_with_the_service_and_is_restarted() {
     let directory = tempfile::tempdir().unwrap();
     let app = start(directory.path()).await;
     let scheduler = app.scheduler.clone();

@@ -16,16 +16,16 @@ use strum::{EnumCount, IntoStaticStr, VariantArray};
 pub enum Counter {
     /// HTTP requests to replicated databases, including retries
     Requests,
-    /// HTTP requests of replications that were answered
+    /// Answered HTTP requests of replications
     #[strum(serialize = "responses.success")]
     ResponsesSuccess,
-    /// HTTP requests of replications that failed, each counted once with its retries
+    /// Failed HTTP requests of replications, each counted once with its retries
     #[strum(serialize = "responses.failure")]
     ResponsesFailure,
-    /// HTTP requests of replications for streams that were answered
+    /// Answered HTTP stream requests of replications
     #[strum(serialize = "stream_responses.success")]
     StreamResponsesSuccess,
-    /// HTTP requests of replications for streams that failed
+    /// Failed HTTP stream requests of replications
     #[strum(serialize = "stream_responses.failure")]
     StreamResponsesFailure,
     /// HTTP requests of replications redirected by `connect_to`
@@ -46,7 +46,7 @@ pub enum Counter {
     ChangesManagerDeaths,
     /// Runs that ended because a worker failed
     WorkerDeaths,
-    /// Workers of replications that were started
+    /// Replication workers started
     WorkersStarted,
     /// Documents that were written to targets
     DocsWritten,
@@ -94,8 +94,8 @@ impl Counters {
 // Counters shared by the workers of one run.
 //
 // SUMMARY   A [`RunCounters`] starts with the counts of earlier runs and is shared by the parts of a run.
-// SOURCE    `couch_replicator_stats`: of the counts kept by the scheduler and those recorded by the last checkpoint,
-//           the larger one of each applies.
+// SOURCE    `couch_replicator_stats`: each counter starts with the larger of the scheduler's value and the last
+//           checkpoint's.
 // LIMITS    For a single thread.
 
 /// The counters of a run.

@@ -44,7 +44,7 @@ impl Lending {
     /// Tells the program to stop, and waits until the service is stopping.
     fn begin_stop(&self) {
         self.service.signal("TERM");
-        // The socket of HTTP stops at the same time, and then gives no status.
+        // The HTTP socket stops at the same time, and then returns no status.
         let is_stop = |closed: Value| closed == "stopping";
         wait_until("a stop", || self.status("closed").is_none_or(is_stop));
     }

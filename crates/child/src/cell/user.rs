@@ -1,15 +1,15 @@
-//! The user that a cell has for the rest of the system: a number reserved for the cell's lifetime.
+//! A cell's user as the rest of the system sees it: a number reserved for the cell's lifetime.
 //!
 //! SUMMARY   [`CellUser::choose`] claims a number. [`CellUser::act`] makes it the launcher's effective user before
 //!           the cell's first process starts, [`CellUser::map`] makes it the only user in the cell's namespace.
 //! PROMISES  Resources that the kernel counts by user (`epoll` watches, pages of pipes, sockets in flight, keys,
 //!           processes, pending signals, message queues, inotify instances) are the cell's own. No cell has root's
 //!           number, as long as the launcher may give it another. If the number is shared, the reason is reported.
-//! SOURCE    user_namespaces(7): the kernel also counts for a namespace's owner, the effective user of the process
-//!           that made it, so the launcher must already act as the cell's user. unix(7) for abstract names.
+//! SOURCE    user_namespaces(7): the kernel also charges a namespace's owner, the effective user of the process that
+//!           made it, so the launcher must already act as the cell's user. unix(7) for abstract names.
 //! LIMITS    Names are claimed in a network namespace: two services that share a machine's users but not its network
-//!           may claim the same number. With a subordinate range ([`super::subordinate`]) the kernel also counts
-//!           inotify, namespaces, pending signals and message queues for the service's own user.
+//!           may claim the same number. With a subordinate range ([`super::subordinate`]) the kernel also charges
+//!           inotify, namespaces, pending signals and message queues to the service's own user.
 
 use std::fmt;
 use std::fs;
@@ -28,14 +28,14 @@ use super::init::NOBODY;
 use super::subordinate::{self, Numbers};
 use super::{CellSpec, UserIds, os};
 
-/// Numbers above those of human users, distributions, containers and domains, and below those that systemd reserves
-/// for foreign numbers.
+/// Numbers above those of human users, distributions, containers and domains, and below systemd's range of foreign
+/// users.
 pub const DEFAULT_RANGE: UserRange = UserRange {
     first: 2_100_000_000,
     last: 2_104_194_303,
 };
 
-/// Minimum length of a range: enough for a few ending cells.
+/// Minimum length of a range, so that a few cells that are still ending do not exhaust it.
 pub(super) const NUMBERS_MIN: u32 = 16;
 
 /// The number that stands for no user.
@@ -176,7 +176,7 @@ impl CellUser {
             match lacking {
                 Some(lacking) if user.is_configured => {
                     return Err(format!(
-                        "only root can run a command as another user, or a service with {lacking}; remove 'user'"
+                        "only root, or a service with {lacking}, can run a command as another user; remove 'user'"
                     ));
                 }
                 _ if user.is_configured => {}
@@ -219,7 +219,7 @@ impl CellUser {
             }
         };
         let (index, claim) = claim(numbers.outside, numbers.count).ok_or_else(|| {
-            format!("the numbers tried in user_range or the subordinate range, up to {TRIES_MAX}, are taken")
+            format!("all numbers tried in user_range or the subordinate range are taken (at most {TRIES_MAX} tried)")
         })?;
         self.outside = UserIds {
             uid: numbers.uid + index,
@@ -249,7 +249,7 @@ impl CellUser {
         self.is_alone.clone()
     }
 
-    /// Makes the cell's user this process's effective user, which then owns new namespaces. Access to files and
+    /// Makes the cell's user this process's effective user, which then owns new namespaces. File access and
     /// capabilities do not change.
     ///
     /// # Errors
