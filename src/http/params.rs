@@ -77,7 +77,7 @@ impl Params {
             return Ok(());
         };
         let known: Vec<&str> = known.iter().map(String::as_str).collect();
-        let hint = hint(name, &known, "there are");
+        let hint = hint(name, &known, "expected");
         let name = shorten(name);
         Err(query_parse_error(format!(
             "there is no parameter '{name}': {hint}"

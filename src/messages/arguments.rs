@@ -114,7 +114,7 @@ impl<'a> Arguments<'a> {
         let mut known = self.known.borrow().clone();
         known.sort_unstable();
         known.dedup();
-        let hint = hint(name, &known, "there are");
+        let hint = hint(name, &known, "expected");
         let reason = format!("there is no argument '{}': {hint}", shorten(name));
         Err(ErrorReply::bad_request(reason))
     }

@@ -183,7 +183,7 @@ impl<'a> Call<'a> {
                 name: arguments.string("name")?,
                 password: arguments.string("password")?,
             },
-            // The name of a function is a call that runs functions.
+            // All other calls run functions.
             function => {
                 let name: &str = function.into();
                 let name = name.parse().map_err(|_| ErrorReply::internal())?;
@@ -309,7 +309,7 @@ mod tests {
             ),
             (
                 r#"{"call":"ret_proc","proc":"1.2.3","why":1}"#,
-                "'why': there are call, id, proc, status",
+                "'why': expected call, id, proc, status",
             ),
             (r#"{"call":"attach","lang":"a","ddoc":{}}"#, "'ddoc'"),
         ] {
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn only_logins_and_calls_on_a_held_process_or_an_own_call_require_no_right() {
+    fn only_auth_cancel_and_calls_on_a_held_process_require_no_right() {
         let calls = CallName::VARIANTS.iter().copied();
         let free: Vec<_> = calls.filter(|call| call.who() == Who::Anybody).collect();
         let held = [

@@ -269,7 +269,7 @@ impl Times {
         Duration::from_nanos(self.sum)
     }
 
-    /// Returns for each bound, in seconds, how many times did not exceed it.
+    /// Returns each bound, in seconds, with the number of times up to it.
     pub(crate) fn cumulative(&self) -> impl Iterator<Item = (f64, u64)> {
         let mut count = 0;
         BOUNDS.iter().zip(self.ranges).map(move |(bound, more)| {

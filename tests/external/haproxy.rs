@@ -37,7 +37,7 @@ impl Proxy {
         command.arg("-db").arg("-f").arg(&file);
         command.stdout(Stdio::null()).stderr(Stdio::null());
         let mut child = command.spawn().expect("haproxy is installed");
-        wait_until("HAProxy that listens", || {
+        wait_until("listening HAProxy", || {
             assert_eq!(
                 child.try_wait().unwrap(),
                 None,

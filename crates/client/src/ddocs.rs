@@ -111,8 +111,8 @@ mod tests {
 
     use super::*;
 
-    /// Makes this many calls to a service with these limits that does not know the digest of its third request.
-    /// Returns for each request whether it had a digest.
+    /// Makes this many calls to a service that reports these limits and does not know the digest in the third call.
+    /// Returns for each call whether it had a digest.
     async fn digests(limits: Value, calls: usize) -> Vec<bool> {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let serve = async {
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_service_that_does_not_know_a_digest_gets_the_text_and_an_old_one_no_digest() {
+    async fn a_service_that_does_not_know_the_digest_or_accepts_no_digests_gets_the_text() {
         let new = json!({"line_max": 1 << 20, "ddoc_sha256": true});
         let expected = [false, true, true, false, true];
         assert_eq!(digests(new, 4).await, expected);

@@ -166,7 +166,11 @@ async fn steps(case: &Case, mut peer: impl Peer, at: &Cell<usize>) -> Result<(),
     };
     let wanted: Vec<String> = case.exit.iter().map(i32::to_string).collect();
     let expected = format!("exit status {}", wanted.join(" or "));
-    Err(Failure::new(&expected, format!("it {exit}"), Kind::Exit))
+    Err(Failure::new(
+        &expected,
+        format!("a process that {exit}"),
+        Kind::Exit,
+    ))
 }
 
 /// Reads a line; skips log lines if the case demands it.

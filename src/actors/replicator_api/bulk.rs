@@ -519,7 +519,7 @@ fn result_of(job: &ToOrder, result: &Outcome) -> JobResult {
         Ok(Ordered::Done) => (None, String::new()),
         Ok(Ordered::Told(daemon)) => (Some(daemon.to_string()), String::new()),
         Ok(Ordered::Kept) => {
-            let reason = "no daemon has it now: the next owner applies it";
+            let reason = "no daemon has the job now: its next owner applies the order";
             (None, reason.to_owned())
         }
         Err(error) => (None, error.to_string()),

@@ -50,7 +50,7 @@ export function stateOfPool(pool) {
   return mood(pool.problem.kind.replaceAll("_", " "), moodOf(pool.problem.severity));
 }
 
-// Returns the mood in which a severity is shown; the severity of no problem is `ok`.
+// Returns the mood in which a severity is shown; `ok` means that there is no problem.
 export const moodOf = (severity) => ({ ok: "good", warning: "warn" })[severity] ?? "bad";
 
 // How the processes of a pool are confined, and which layers of their cell this machine lacks.

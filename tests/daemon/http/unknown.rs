@@ -86,7 +86,7 @@ fn the_refusal_suggests_the_nearest_known_name() {
         (
             "POST /_scheduler/jobs/a/_pause",
             r#"{"all": 3}"#,
-            "'all': there are none",
+            "'all': expected none",
         ),
         (
             "POST /_scheduler/_import",

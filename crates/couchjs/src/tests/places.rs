@@ -1,4 +1,4 @@
-//! The places of code in random sources.
+//! Where randomly generated map functions have their statements.
 
 /// Possible places of a statement, for the placeholder `@X`.
 pub(super) const PLACES: &[&str] = &[

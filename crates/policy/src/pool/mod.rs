@@ -35,13 +35,13 @@
 //! only while the pool is throttled or during the affinity wait of the oldest waiter, and only by one that takes an
 //! idle process which the oldest cannot use.
 //!
-//! The affinity wait lasts while a process of the oldest waiter's database is in use, until `affinity_wait` after its
-//! arrival, or after the last process reaped for such a waiter, whichever is later. Then one idle process is reaped for
-//! it. So at most one process is exchanged each `affinity_wait`, even under a load where every wait is longer. (If the
-//! wait were counted only from the arrival, every call would exchange a process.) Hence the bound: **if any process is
-//! idle, the oldest waiter is served at the latest an `affinity_wait` after it became the oldest**, and a waiter with n
-//! before it is overtaken for at most n + 1 times `affinity_wait`. If `affinity_wait` is zero the order is always
-//! strict, as in the reference.
+//! The affinity wait lasts while a process of the oldest waiter's database is in use, but at most `affinity_wait` from
+//! the waiter's arrival or from the last reap for such a waiter, whichever is later. Then one idle process is reaped
+//! for it. So at most one process is exchanged each `affinity_wait`, even under a load where every wait is longer. (If
+//! the wait were counted only from the arrival, every call would exchange a process.) Hence the bound: **if any process
+//! is idle, the oldest waiter is served at the latest an `affinity_wait` after it became the oldest**, and a waiter
+//! with n before it is overtaken for at most n + 1 times `affinity_wait`. If `affinity_wait` is zero the order is
+//! always strict, as in the reference.
 //!
 //! # Where to look
 //!
@@ -63,10 +63,10 @@
 //! With [`Reuse::Database`], or if processes can forget ([`PoolSettings::can_forget`]), every request wants a process
 //! of its tenant: a database, a user, or the client itself. It gets a process tagged for that tenant, or an untagged
 //! one, and every loan tags the process. So an untagged process never ran a function, and a tagged one never leaves its
-//! tenant, unless it forgets. Its slot may serve another tenant: an idle process is reaped for other tenants as for
-//! other databases, or forgets its tenant if it can. A process without design documents forgets before another is
-//! opened. A client's process ends with the client, or forgets it. A change of `reuse` replaces the processes, because
-//! their past is meaningless under the other rule.
+//! tenant, unless it forgets. Its slot may serve another tenant: an idle process is reaped to free the slot, or forgets
+//! its tenant if it can. An idle process without design documents forgets before another process is opened. A client's
+//! process ends with the client, or forgets it. A change of `reuse` replaces the processes, because their past is
+//! meaningless under the other rule.
 //!
 //! A process with isolates ([`PoolSettings::isolates_max`], `isolates.rs`) has the tags of several tenants, one
 //! selected at a time. It counts as untagged while it can hold another isolate; when full, its least recently used

@@ -94,7 +94,7 @@ struct Inner {
     key: Arc<str>,
     base: Base,
     base_url: Url,
-    /// As `http://db.example:5984`.
+    /// Such as `http://db.example:5984`.
     server: Arc<str>,
     /// Origins that redirects may lead to.
     redirects_to: Vec<String>,

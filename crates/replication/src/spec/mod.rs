@@ -62,9 +62,8 @@ impl Replication {
             && self.managed_by == other.managed_by
     }
 
-    /// Returns a hash that usually differs between two replications of a document for which [`Self::same_as`] is false.
-    /// It excludes the mark, so that a job keeps its past when its document gets a mark. It may differ between versions
-    /// of the program.
+    /// Returns a hash of the sides and options that [`Self::same_as`] compares. The mark is excluded, so that a job
+    /// keeps its history when its document gets one. The hash may differ between versions of the program.
     pub fn digest(&self) -> String {
         let sides = [&self.source, &self.target].map(EndpointSpec::digested);
         let asked = format!("{sides:?} {}", self.options.digested());
@@ -209,7 +208,7 @@ pub enum Feed {
     /// Keeps a feed of its database open, as in CouchDB.
     #[default]
     Continuous,
-    /// The server reports to all its replications over one connection which databases have changed: see
+    /// One connection to the server, shared by its replications, reports which databases have changed: see
     /// [`crate::db_updates`].
     DbUpdates,
 }

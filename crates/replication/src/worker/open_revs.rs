@@ -1,8 +1,8 @@
 //! Wanted revisions of one document that have not arrived yet.
 //!
 //! PROMISES  A document satisfies its own revision and wanted ones among its ancestors, but no others: with `latest`,
-//!           a source sends a newer revision instead of one that is no longer a leaf. A document takes time for its
-//!           own revision and at most its list of ancestors, however many are wanted.
+//!           a source sends a newer revision instead of one that is no longer a leaf. A document takes time linear in
+//!           its list of ancestors at most, however many revisions are wanted.
 
 use std::collections::BTreeMap;
 
