@@ -1,6 +1,6 @@
-//! CPU time of a call over the socket, in the service and in its processes: function calls and loans, with 100 and
-//! 1,000 clients, beside a relay that passes each line through a `cat`, beside an echo, and, with 4 clients, beside
-//! php-fpm (skipped if not installed).
+//! CPU time of function calls and loans over the socket, in the service and in its processes. Compares function calls
+//! with a relay that passes each line through a `cat`, and with php-fpm if installed; compares the growth from 100 to
+//! 1,000 clients with an echo's.
 
 mod common;
 
@@ -343,7 +343,7 @@ async fn compare_with_php(php: &Php) {
     floor.print("php-fpm, 4 clients");
     call.print("ddoc_prompt, 4 clients");
     report(
-        "ddoc_prompt beside php-fpm",
+        "ddoc_prompt vs php-fpm",
         call.both(),
         floor.both(),
         "us",
@@ -386,7 +386,7 @@ async fn main() {
     }
     let [relay, call, many_calls, echo, many_echoes, loan, many_loans] = costs;
     report(
-        "ddoc_prompt beside the relay",
+        "ddoc_prompt vs the relay",
         call.both(),
         relay.both(),
         "us",
@@ -394,10 +394,10 @@ async fn main() {
     );
     // More connections slow down an echo, too: they compete for the caches.
     let more = many_echoes.service / echo.service;
-    report("an echo, 1000 beside 100 clients", more, 1.0, "", more);
+    report("an echo, 1000 vs 100 clients", more, 1.0, "", more);
     for (what, many, few) in [
-        ("ddoc_prompt, 1000 beside 100 clients", many_calls, call),
-        ("a loan, 1000 beside 100 clients", many_loans, loan),
+        ("ddoc_prompt, 1000 vs 100 clients", many_calls, call),
+        ("a loan, 1000 vs 100 clients", many_loans, loan),
     ] {
         report(
             what,

@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 /// The elements of an array, each as its text. Serialized as the array.
 #[derive(Clone, Debug)]
 pub struct JsonList {
-    /// One byte precedes each element, and nothing else.
+    /// Exactly one byte, `[` or `,`, precedes each element.
     array: Box<RawValue>,
     /// The end of each element in it.
     ends: Vec<usize>,

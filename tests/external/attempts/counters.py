@@ -411,12 +411,12 @@ def name(number):
     return made
 
 
-def takes_names_of_users(doc):
+def takes_abstract_socket_names(doc):
     """The service binds a socket with such a name to reserve the number of a cell's user."""
     return as_many(lambda: name(len(kept)), 10)
 
 
-def needs_names_of_users(doc):
+def needs_abstract_socket_names(doc):
     with refused_with(errno.EADDRINUSE):
         name(0).close()
     return 1
@@ -462,7 +462,7 @@ def needs_a_lock_on_a_part(doc):
         return fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1)
 
 
-def takes_news_of_a_folder(doc):
+def takes_folder_notifications(doc):
     folder = os.open(doc["folder"], os.O_RDONLY)
     kept.append(folder)
     notify, of_changes = 1026, 2
@@ -484,19 +484,19 @@ def needs_room(path):
             os.unlink(path)
 
 
-def takes_the_room_of_a_disk(doc):
+def takes_disk_space(doc):
     return fills(scratch(doc))
 
 
-def needs_the_room_of_a_disk(doc):
+def needs_disk_space(doc):
     return needs_room(scratch(doc) + ".needed")
 
 
-def takes_the_room_of_shared_memory(doc):
+def takes_space_in_dev_shm(doc):
     return fills("/dev/shm/settee")
 
 
-def needs_the_room_of_shared_memory(doc):
+def needs_space_in_dev_shm(doc):
     return needs_room("/dev/shm/settee.needed")
 
 
@@ -505,11 +505,11 @@ def file_of_its_own(path):
     undo.append(lambda: os.unlink(path))
 
 
-def takes_the_files_of_a_disk(doc):
+def takes_disk_inodes(doc):
     return as_many(lambda: file_of_its_own(f"{scratch(doc)}.{len(undo)}"))
 
 
-def needs_the_files_of_a_disk(doc):
+def needs_disk_inodes(doc):
     with refused_with(errno.ENOSPC):
         path = scratch(doc) + ".needed"
         os.close(os.open(path, os.O_CREAT | os.O_EXCL, 0o600))

@@ -2,11 +2,11 @@
 //!
 //! SUMMARY   In each test, a function takes as much as it can of a resource that the kernel counts or that others
 //!           use, and keeps it. Then another function needs a little of it.
-//! PROMISES  [`Counter::deprives_no_other`] passes only if without a cell the first function leaves nothing to
-//!           the second (or succeeds, where exhaustion would harm the machine), and if in a cell the needs of another
-//!           cell and of the service's own user are still met. That holds for a service of root and of an ordinary
-//!           user with and without subordinate ids. [`Counter::shared_by`] lists what is shared nevertheless, as
-//!           SECURITY.md does, and the test shows that it is.
+//! PROMISES  [`Counter::deprives_no_other`] passes only if the first function, without a cell, leaves nothing to
+//!           the second (or just succeeds, where exhaustion would harm the machine), and, in a cell, leaves enough to
+//!           another cell and to the service's own user. It tries services run by root and by ordinary users, with and
+//!           without subordinate ids. [`Counter::shared_by`] lists what is shared nevertheless, as SECURITY.md does,
+//!           and the test shows that it is.
 //! LIMITS    A resource that no test can exhaust is bounded by another limit of the cell.
 
 use std::time::Instant;
@@ -59,7 +59,7 @@ impl Counter {
         self
     }
 
-    /// Lists whose cells share it with each other, if not with the service.
+    /// Lists whose cells share it with each other, and possibly with the service.
     pub const fn shared_by(mut self, users: &'static [RunBy]) -> Self {
         self.shared_by = users;
         self
@@ -161,8 +161,8 @@ impl Counter {
     }
 }
 
-/// Returns whether this machine lacks a layer that these tests need in a cell, and prints which. Only cells of a user
-/// without subordinate ids lack the layer `user` everywhere, and report it.
+/// Returns whether this machine lacks a layer that these tests need in a cell, and prints which. Cells of a user
+/// without subordinate ids lack the layer `user` on every machine, and must report that.
 fn lacks_a_layer(host: &Host, run_by: RunBy) -> bool {
     let user = host.lacks("user");
     if run_by == RunBy::User {
@@ -237,14 +237,14 @@ counters! {
     asynchronous_operations.not_used_up();
     terminals;
     ports;
-    names_of_users;
+    abstract_socket_names;
     a_lease.needed_in_cells();
     a_lock;
     a_lock_on_a_part;
-    news_of_a_folder.not_used_up();
-    the_room_of_a_disk;
-    the_room_of_shared_memory;
-    the_files_of_a_disk;
+    folder_notifications.not_used_up();
+    disk_space;
+    space_in_dev_shm;
+    disk_inodes;
 }
 
 #[test]

@@ -163,7 +163,7 @@ def cannot_change_the_mode_of_a_file_by_a_descriptor(doc):
 
 
 # fchmodat2 is newer than most lists of system calls.
-def cannot_change_the_mode_of_a_file_by_the_newest_call(doc):
+def cannot_change_the_mode_of_a_file_by_fchmodat2(doc):
     return call(452, -100, ctypes.c_char_p(doc["spoil"].encode()), 0o640, 0)
 
 

@@ -38,7 +38,7 @@ attempts! { GROUP;
     cannot_open_a_hidden_file_relative_to_a_folder;
     cannot_change_the_mode_of_a_file;
     cannot_change_the_mode_of_a_file_by_a_descriptor;
-    cannot_change_the_mode_of_a_file_by_the_newest_call;
+    cannot_change_the_mode_of_a_file_by_fchmodat2;
     cannot_change_the_owner_of_a_file;
     cannot_change_the_times_of_a_file;
     cannot_set_an_attribute_of_a_file;

@@ -54,7 +54,7 @@ impl Pools {
     /// Handles an event, and appends the actions to `out`, in order.
     ///
     /// Everything due by `now` happens before the event, as if an [`Event::Tick`] had preceded it, so no request is
-    /// served after its deadline. A `now` earlier than a previous one is replaced by that.
+    /// served after its deadline. A `now` earlier than a previous one is ignored.
     ///
     /// A request of an unknown pool, or with an id that is not larger than all earlier ones, is ignored like any
     /// event about something unknown: it gets no answer.
