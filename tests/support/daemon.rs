@@ -362,7 +362,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(1);
 pub fn wait_until(what: &str, mut happened: impl FnMut() -> bool) {
     let start = Instant::now();
     while !happened() {
-        assert!(start.elapsed() < DEADLINE, "no {what} in time");
+        assert!(start.elapsed() < DEADLINE, "not in time: {what}");
         std::thread::park_timeout(POLL_INTERVAL);
     }
 }
