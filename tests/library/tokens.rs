@@ -130,7 +130,7 @@ const BOUND: &[(isize, &str)] = &[
         "an unknown parameter of GET is refused: a misspelt filter listed everything",
     ),
     (
-        80,
+        81,
         "certificates read again do not replace a newer configuration, and a log that fails without losses says so",
     ),
 ];
