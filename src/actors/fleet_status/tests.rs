@@ -427,7 +427,11 @@ async fn a_job_whose_daemon_lost_its_lease_reports_that_and_its_orders_are_kept_
         .await
         .unwrap();
     assert_eq!((paused.done, paused.told), (1, 0));
-    assert!(paused.results[0].reason.starts_with("no daemon has the job now"));
+    assert!(
+        paused.results[0]
+            .reason
+            .starts_with("no daemon has the job now")
+    );
     assert!(
         two.api
             .database()
