@@ -23,7 +23,7 @@ export interface Options {
 
 /** The options of calls with functions outside design documents. */
 export interface FunctionOptions extends Options {
-  /** `javascript` if left out. */
+  /** The language of `pool` or `group`, or `javascript`, if left out. */
   lang?: string;
   /** The database that the functions belong to. */
   db?: string;

@@ -150,6 +150,11 @@ function argumentsOf({ signal: _signal, ...options }) {
   return Object.fromEntries(Object.entries(options).map(([name, value]) => [OPTIONS[name] ?? name, value]));
 }
 
+// A pool or a group has its own language.
+function languageOf({ pool, group }) {
+  return { lang: (pool ?? group) === undefined ? "javascript" : undefined };
+}
+
 // A client of the service at an address as the service prints it: `unix:PATH` or a path, `tcp:HOST:PORT`,
 // `tls:HOST:PORT`, `http://HOST:PORT/`, `https://HOST:PORT/`. `tls` are options of node:tls, such as `ca`. Connects
 // at the first call. Calls may be concurrent.
@@ -173,7 +178,7 @@ class Client {
   // other iterable, synchronous or not, an async iterator that yields results as documents arrive.
   map(funs, docs, options = {}) {
     const call = (batch, signal) =>
-      this.#function("map_docs", { lang: "javascript", funs, docs: batch }, { ...options, signal });
+      this.#function("map_docs", { ...languageOf(options), funs, docs: batch }, { ...options, signal });
     if (Array.isArray(docs)) return call(docs, options.signal);
     if (options.report) throw mistake("documents from an iterable have no report: pass an array");
     return stream(call, docs, options.signal);
@@ -181,17 +186,17 @@ class Client {
 
   // A result for each function, from rows `[[key, id], value]`.
   reduce(funs, rows, options = {}) {
-    return this.#function("reduce", { lang: "javascript", funs, rows }, options);
+    return this.#function("reduce", { ...languageOf(options), funs, rows }, options);
   }
 
   // A result for each function, from earlier results: rows with a value for each function.
   rereduce(funs, values, options = {}) {
-    return this.#function("rereduce", { lang: "javascript", funs, values }, options);
+    return this.#function("rereduce", { ...languageOf(options), funs, values }, options);
   }
 
   // True; throws a CompilationError for a function that does not compile.
   compile(fun, options = {}) {
-    return this.#function("try_compile", { lang: "javascript", name: "function", fun }, options);
+    return this.#function("try_compile", { ...languageOf(options), name: "function", fun }, options);
   }
 
   // The documents that match a Mango selector. Each needs an `_id`; design documents never match.

@@ -255,7 +255,11 @@ class _Core:
 
     async def function(self, name: str, arguments: Json, options: Options) -> Any:
         """Runs functions. They have no side effects, so the call is retried if the connection is lost."""
-        arguments = _present(**arguments, **_options(**options))
+        arguments = {**arguments, **_options(**options)}
+        # A pool or a group has its own language.
+        if "lang" in arguments and not (arguments["lang"] or arguments["pool"] or arguments["group"]):
+            arguments["lang"] = "javascript"
+        arguments = _present(**arguments)
         return _value(await self._reply(name, True, self.transport.call, name, arguments), "report" in arguments)
 
     async def bounded(self, name: str, reply: _Coroutine) -> Any:
@@ -314,7 +318,7 @@ class _Core:
         funs: Sequence[Any],
         docs: Sequence[Json],
         *,
-        lang: str = "javascript",
+        lang: Optional[str] = None,
         db: Optional[str] = None,
         lib: Optional[Json] = None,
         **options: Unpack[Options],
@@ -426,7 +430,7 @@ class _Calls(Generic[_ListT]):
         funs: Sequence[str],
         rows: Sequence[Any],
         *,
-        lang: str = "javascript",
+        lang: Optional[str] = None,
         db: Optional[str] = None,
         finalize: Optional[bool] = None,
         context: Optional[str] = None,
@@ -442,7 +446,7 @@ class _Calls(Generic[_ListT]):
         funs: Sequence[str],
         values: Sequence[Any],
         *,
-        lang: str = "javascript",
+        lang: Optional[str] = None,
         db: Optional[str] = None,
         finalize: Optional[bool] = None,
         context: Optional[str] = None,
@@ -457,7 +461,7 @@ class _Calls(Generic[_ListT]):
         self,
         fun: Any,
         *,
-        lang: str = "javascript",
+        lang: Optional[str] = None,
         db: Optional[str] = None,
         name: str = "function",
         type: Optional[str] = None,
