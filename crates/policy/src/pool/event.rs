@@ -91,7 +91,7 @@ pub enum Event {
         /// The opened process.
         proc: ProcId,
     },
-    /// An opener ended in any other way: `spawn_error`, a panic, killed (PM-7).
+    /// An opener failed: it reported `spawn_error`, panicked, or was killed (PM-7).
     SpawnError {
         /// The process to open.
         proc: ProcId,
@@ -102,7 +102,7 @@ pub enum Event {
         /// The process to open.
         proc: ProcId,
     },
-    /// A process has ended isolates. Precedes the event that ends the use in which it did.
+    /// A process has ended some of its isolates. Precedes the event that ends the current use.
     Evicted {
         proc: ProcId,
         /// Their tenants.

@@ -180,7 +180,7 @@ impl Turn<'_> {
         true
     }
 
-    /// Makes an idle process forget a tenant for a waiter without a fitting one. Returns false if none can.
+    /// Makes an idle process forget its tenant for a waiter that no idle process fits. Returns false if none can.
     fn forget_for(&mut self, id: RequestId) -> bool {
         let Some(request) = self.ledger.request(id) else {
             return false;

@@ -14,7 +14,7 @@ use super::tables::{Pool, ProcState};
 use super::turn::Turn;
 
 impl Turn<'_> {
-    /// From now on nothing is opened or lent. Returns whether this, or the mode, is new.
+    /// From now on nothing is opened or lent. Returns whether the removal, or its mode, is new.
     pub(super) fn begin_removal(&mut self, mode: RemoveMode) -> bool {
         let removing = &mut self.pool.life.removing;
         let is_new = *removing < Some(mode);

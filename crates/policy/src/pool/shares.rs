@@ -4,7 +4,7 @@
 //!           holds the share of one [`WINDOW`], and refills at the rate of the share. The cost of a process's use is
 //!           taken out when the use ends; a tenant that has used more than the bucket held is in debt until the share
 //!           has refilled it.
-//! PROMISES  A debt lasts at most [`DEBT_MAX`]. Each change costs a logarithm of the number of accounts.
+//! PROMISES  A debt lasts at most [`DEBT_MAX`]. Each change takes time logarithmic in the number of accounts.
 //! CALLED    By [`super::tenants`], which holds back tenants in debt.
 //! SOURCE    The generic cell rate algorithm: a bucket is stored as the time when it will be full.
 //! LIMITS    At most [`ACCOUNTS_MAX`] accounts; the fullest buckets are forgotten first, as if they were full.
@@ -137,12 +137,12 @@ impl Shares {
     }
 }
 
-/// When a bucket in debt is out of it, that is, exactly empty, given when it will be full.
+/// When a tenant's debt ends, that is, its bucket is exactly empty, given when the bucket will be full.
 fn end_of_debt(full_at: Timestamp) -> Timestamp {
     Timestamp::ZERO + full_at.since(Timestamp::ZERO + WINDOW)
 }
 
-/// The start, in the order, of everything full after this time.
+/// The lower bound, in the order, of the buckets that will be full after this time.
 fn after(at: Timestamp) -> (Timestamp, DbKey) {
     (at + Duration::from_nanos(1), DbKey::from(""))
 }

@@ -35,7 +35,7 @@ impl Turn<'_> {
         }
     }
 
-    /// The timer has fired: ends what is over of throttle, stress and pause, then stops idle processes.
+    /// The timer has fired: ends throttle, stress and pause if they are over, then stops idle processes.
     pub(super) fn woken(&mut self) {
         self.sleep();
         let now = self.ledger.now;
