@@ -64,8 +64,8 @@ pub(crate) struct Need {
     head: RequestId,
     /// The later of its arrival and the time when its pool last served a request.
     since: Timestamp,
-    /// Number of waiters that need freed places. 0: the next one waits for a process of its own database, and takes only
-    /// a free place.
+    /// Number of waiters that need freed places. 0: the next one waits for a process of its own database, and takes
+    /// only a free place.
     places: u32,
     /// The pool's processes in use or being opened.
     busy: u32,

@@ -492,7 +492,8 @@ impl Proc {
         tenant.chain(parked)
     }
 
-    /// Its shelves in the idle indexes: one for each tenant, and the untagged one (`None`) if it has isolates or no tenant.
+    /// Its shelves in the idle indexes: one for each tenant, and the untagged one (`None`) if it has isolates or no
+    /// tenant.
     pub(super) fn shelves(&self) -> impl Iterator<Item = (Option<&Tenant>, &[DdocKey])> {
         let untagged = match self.tenant {
             None => Some(&self.ddocs[..]),

@@ -410,7 +410,7 @@ impl Scheduler {
             if was_healthy || job.failing_since.is_none() {
                 job.failing_since = Some(now);
             }
-            // Reasons are usually equal: kept once.
+            // Consecutive crashes usually have equal reasons: these share one copy.
             let known = job.history.latest_crash_reason();
             let known = known.filter(|known| **known == reason);
             let shared = Arc::clone(known.unwrap_or(&reason));

@@ -167,7 +167,7 @@ impl FeedParser {
     fn head(&mut self) -> Result<bool, FeedError> {
         const RESULTS: &[u8] = b"\"results\"";
         let Some(at) = memchr::memmem::find(&self.buffer, RESULTS) else {
-            // An error instead of a feed is also an object, and complete.
+            // A complete object without results is no feed, but for example an error.
             let start = memchr::memchr(b'{', &self.buffer).unwrap_or(self.buffer.len());
             if ObjectEnd::default().find(&self.buffer[start..]).is_some() {
                 return Err(malformed("it has no results", &self.buffer));
