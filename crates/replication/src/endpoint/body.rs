@@ -151,7 +151,7 @@ impl BodyStream {
 }
 
 impl Chunks for BodyStream {
-    /// Only time spent here counts as silence.
+    /// Only time spent in this call counts as silence.
     async fn chunk(&mut self) -> Result<Option<Bytes>, BodyFailed> {
         let Some(body) = &mut self.body else {
             return Ok(None);
