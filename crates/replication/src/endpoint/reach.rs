@@ -20,7 +20,7 @@ use super::{Endpoint, Http, HttpSettings, Reply, Request, RequestFailed, StatusC
 use crate::spec::EndpointSpec;
 
 impl EndpointSpec {
-    /// Returns the server as `http://db.example:5984`.
+    /// Returns the server's origin, such as `http://db.example:5984`; empty for an invalid URL.
     pub fn server(&self) -> String {
         let url = Url::parse(&self.url);
         url.map_or_else(|_| String::new(), |url| url.origin().ascii_serialization())
@@ -85,7 +85,7 @@ impl Endpoint {
         {
             session.expire(epoch, Instant::now().into_std());
         }
-        // A newer session is known, but was not the refused one.
+        // After a renewal, the answer is about the new session, not the refused one.
         Ok(is_let_in && session.epoch() == epoch)
     }
 

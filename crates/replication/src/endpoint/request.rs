@@ -162,7 +162,7 @@ impl fmt::Display for SentRequest {
 }
 
 impl SentRequest {
-    /// Returns its failure, for a request without a complete response.
+    /// Returns the failure of this request, if it got no complete response.
     pub(crate) fn without_answer(&self, cause: Cause) -> RequestFailed {
         RequestFailed::new(&self.method, &self.url, cause)
     }

@@ -49,7 +49,7 @@ pub(crate) struct Retries {
 }
 
 impl Retries {
-    /// Allows `left` retries, each of a failure at most `limit` after the first one.
+    /// Allows `left` retries. A failure more than `limit` after the first one is not retried.
     pub const fn new(left: u32, limit: Duration) -> Self {
         Self {
             left,
