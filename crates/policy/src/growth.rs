@@ -25,7 +25,7 @@ pub struct Growth {
 }
 
 impl Growth {
-    /// Records its size. Returns its recent minimum, if it has grown since.
+    /// Records the current size. Returns the recent minimum, if the size has grown since.
     pub fn note(&mut self, now: Timestamp, size: u64) -> Option<u64> {
         let is_old = |at: &Timestamp| now.since(*at) > GROWN_WITHIN;
         while self.sizes.front().is_some_and(|(at, _)| is_old(at)) {

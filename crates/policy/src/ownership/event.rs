@@ -111,8 +111,8 @@ pub enum Event {
 /// An action, to be carried out in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OwnerAction {
-    /// Take a fresh epoch, with a lease of [`super::LEASE`]. Removes this daemon's other epoch, none of whose jobs
-    /// still run.
+    /// Take a fresh epoch, with a lease of [`super::LEASE`]. Removes this daemon's former epoch, none of whose
+    /// jobs still run.
     TakeEpoch {
         request: Request,
         former: Option<Epoch>,
@@ -125,8 +125,8 @@ pub enum OwnerAction {
         leaving: bool,
         reach: Reach,
     },
-    /// Claim at most `most` free documents, possibly none, and its equal part of the extra ones; the answer always has
-    /// the counts.
+    /// Claim at most `most` free documents, possibly none, and up to this daemon's equal part of the extra ones; the
+    /// answer always has the counts.
     Claim {
         request: Request,
         epoch: Epoch,

@@ -21,7 +21,7 @@ pub(super) enum Hold {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Held {
     pub(super) claim: Claim,
-    /// The latest request sent before the claim became known: answers to later ones list the claim.
+    /// The answer to every renewal sent after this request lists the claim.
     pub(super) known: Request,
     hold: Hold,
     /// Whether it does not count toward the share.

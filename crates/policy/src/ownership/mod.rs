@@ -94,11 +94,11 @@ pub const REQUEST_MAX: Duration = Duration::from_secs(5);
 /// Delay after a failed request.
 pub const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// Maximum documents that one request claims or releases. Each claim makes the database count all documents: a
-/// hundred claims of a hundred thousand documents would cost more in counts than in claims.
+/// Maximum documents that one request claims or releases. Each request makes the database count all documents: a
+/// hundred requests for a hundred thousand documents would take longer to count than to claim.
 pub const BATCH: usize = 5000;
 
-/// FL-2: maximum time of a document without an owner.
+/// FL-2: maximum time that a document has no owner.
 pub const OWNER_WITHIN: Duration = Duration::from_secs(45);
 
 /// How long after its first report of an unreachable server a daemon begins to avoid it. In the meantime the other

@@ -1,5 +1,5 @@
-//! The ceiling over all pools: the maximum of processes together, and which pool gets the next place. A place is one
-//! process below the ceiling; a slot is one process below the limit of its pool.
+//! The ceiling over all pools: the maximum number of processes together, and which pool gets the next place. A place is
+//! one process below the ceiling; a slot is one process below the limit of its pool.
 //!
 //! SUMMARY   [`Ceiling`] counts taken places, including those of stopping processes, and tracks pools with a waiter
 //!           that lacks a place. [`Pools::share`] runs at the end of each event: it grants free places, frees places by
@@ -9,7 +9,7 @@
 //!           waiters have gone unserved for longest: no waiter starves, and no pool takes all places by asking more
 //!           often. An idle process stays for its own pool's next request for [`EXCHANGE_AFTER`], then it may go to any
 //!           pool with a waiter. A returned process goes at once to a pool with at least two fewer in use. It goes to a
-//!           pool with none in use if at least that time has passed since the process started and since that pool's
+//!           pool with none in use if [`EXCHANGE_AFTER`] has passed since the process started and since that pool's
 //!           waiter began to wait, unless its own pool has an older waiter, which it then serves first. So an exchange
 //!           is worth the start that it costs.
 //! CALLED    By [`Pools::handle`], and before a process is opened.

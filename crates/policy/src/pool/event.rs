@@ -24,7 +24,7 @@ pub enum RemoveMode {
 /// How a client returns a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReturnStatus {
-    /// The process has worked.
+    /// The client found no fault with the process.
     Ok,
     /// The client found the process broken: it is stopped.
     Fail,
@@ -156,8 +156,8 @@ pub enum Event {
         /// All its settings.
         settings: Box<PoolSettings>,
     },
-    /// A pool is removed: nothing more is opened or lent, and its waiters are refused. [`PoolAction::PoolGone`]
-    /// follows when it is gone. A second order can only speed it up.
+    /// A pool is removed: nothing more is opened or lent, and its waiters move to pools of their group or are refused.
+    /// [`PoolAction::PoolGone`] follows when it is gone. A second order can only speed it up.
     RemovePool { pool: PoolId, mode: RemoveMode },
     /// Lifts a pool's throttle: on an operator's order, or after a reload.
     Unthrottle { pool: PoolId },

@@ -370,7 +370,7 @@ impl Turn<'_> {
         batch > 0
     }
 
-    /// Records when a flush is due by time alone.
+    /// Records when a flush is due even if no event occurs.
     pub(super) fn set_head_timer(&mut self, until: Option<Timestamp>) {
         if self.pool.head_until != until {
             let due = Due::Head(self.id);

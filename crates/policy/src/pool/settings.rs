@@ -30,7 +30,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Maximum number of idle tagged processes reaped at a time: a tenth of the limit, plus one.
+    /// Maximum number of idle tagged processes reaped at a time: a tenth of the limit plus one, rounded.
     pub(crate) fn reap_batch(&self) -> u32 {
         (f64::from(self.hard_limit) * 0.1 + 1.0).round() as u32
     }
@@ -211,7 +211,7 @@ impl PoolSettings {
         rule(self) != rule(old)
     }
 
-    /// Whether they require work of a pool without a request.
+    /// Whether a pool with these settings has work to do without a request.
     pub(super) fn needs_upkeep(&self) -> bool {
         self.init_size > 0
             || self.min_free > 0

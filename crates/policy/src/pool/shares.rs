@@ -29,7 +29,7 @@ pub(crate) const ACCOUNTS_MAX: usize = 10_000;
 /// The accounts of all tenants with a bucket that is not full.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Shares {
-    /// database -> its account; unordered: lookups are always for one.
+    /// database -> its account; unordered: looked up by database.
     pub(crate) accounts: FxHashMap<DbKey, Account>,
     /// (when it will be full, database); ordered: tenants in debt are last, the deepest debt at the end.
     pub(crate) order: BTreeSet<(Timestamp, DbKey)>,
@@ -96,8 +96,8 @@ impl Shares {
         }
     }
 
-    /// Applies new shares. The content of each bucket is kept, up to its new size; that of a tenant without a share is
-    /// forgotten.
+    /// Applies new shares. The content of each bucket is kept, up to its new size; the bucket of a tenant without a
+    /// share is forgotten.
     pub(super) fn follow(&mut self, share_of: impl Fn(&str) -> Option<u32>) {
         for (db, Account { full_at, share }) in self.accounts.clone() {
             let Some(new) = share_of(&db) else {

@@ -147,7 +147,7 @@ impl Scheduler {
         }
         self.totals.adds += 1;
         self.fair_share.job_added(&new.key);
-        // A new job of a busy key does not enter without a penalty.
+        // A new job of a busy key starts with a penalty.
         let penalty = match self.settings.rules {
             RuleSet::Current => self.fair_share.raise(&new.key, &self.settings.shares),
             RuleSet::First => 0,

@@ -59,7 +59,7 @@ pub(crate) enum FeedError {
         /// The beginning of the faulty text.
         text: String,
     },
-    /// An error in the middle of the feed: CouchDB sends it after the status.
+    /// An error in the middle of the feed: CouchDB sends it after a successful status.
     #[error("the source ended the changes feed with an error: {0}")]
     Source(String),
     /// The feed ended prematurely.

@@ -54,7 +54,7 @@ impl Http {
 
 // Whether a refusal concerns the request or the user.
 //
-// SUMMARY   After a 401 or 403 to a write, [`Endpoint::is_let_in`] queries whether the server still knows the user
+// SUMMARY   After a 401 or 403 to a write, [`Endpoint::is_let_in`] checks whether the server still knows the user
 //           and lets them read the database.
 // PROMISES  An expired session is renewed with the next request.
 // DIFFERS   CouchDB's replicator takes every 401 and 403 to a write for a refusal of the document.

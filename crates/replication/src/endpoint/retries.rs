@@ -1,7 +1,7 @@
 //! When a failed request is retried.
 //!
 //! SUMMARY   [`Backoff`] yields growing delays; [`Retries`] bounds the number and the period of retries.
-//! SOURCE    couch_replicator_httpc: 250 ms, doubled each time, but at most half the health threshold, or a failing
+//! SOURCE    couch_replicator_httpc: 250 ms, doubled each time; for at most half the health threshold, or a failing
 //!           job would look healthy.
 
 use std::time::Duration;

@@ -36,7 +36,7 @@ struct RuleEntry {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Hosts {
     Any,
-    /// A name in lower case; with a leading dot it matches suffixes.
+    /// A name in lower case; with a leading dot it matches names with this suffix.
     Name(String),
     Network(IpNet),
 }
@@ -349,8 +349,8 @@ fn entries(text: &str) -> Result<Vec<RuleEntry>, String> {
         .collect()
 }
 
-/// Returns the origin of a URL: scheme, host and port, without the trailing dot of a fully qualified name. URLs with the
-/// same origin belong to the same server.
+/// Returns the origin of a URL: scheme, host and port, without the trailing dot of a fully qualified name. URLs with
+/// the same origin belong to the same server.
 pub(crate) fn origin(url: &Url) -> String {
     let mut url = url.clone();
     let host = url.host_str().map(str::to_owned);
