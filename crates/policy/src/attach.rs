@@ -2,16 +2,16 @@
 //!
 //! SUMMARY   [`give_back_at`] is called whenever every line is answered and nothing is half done, [`turn_is_over`]
 //!           when more lines have arrived.
-//! PROMISES  Pure. A loan used without pauses is never ended while no client waits; otherwise it ends after a turn,
-//!           so that each waiter gets one.
+//! PROMISES  Pure. A loan used without pauses does not end while no client waits; while one waits, it ends after a
+//!           turn, so that each waiter gets one.
 //! CALLED    By the relay of an attached client (`actors/client/relay.rs`).
 
 use std::time::Duration;
 
 use super::time::Timestamp;
 
-/// Minimum time that a client keeps a process in use while others wait: a loan costs a reset and repeating everything
-/// that the client has taught.
+/// Minimum time that a client keeps a process in use while others wait: each loan costs a reset, and a replay of
+/// everything that the client has taught.
 pub(crate) const TURN: Duration = Duration::from_millis(50);
 
 /// Maximum pause between two lines of a client that keeps others waiting. CouchDB sends the next line of a view much
@@ -29,7 +29,7 @@ pub struct QuietLoan {
     pub idle_max: Duration,
 }
 
-/// Returns whether a client with more lines has had its turn, so that these wait while others are served.
+/// Returns whether a client with more lines has had its turn: if so, its lines wait while others are served.
 pub fn turn_is_over(lent: Timestamp, now: Timestamp, others_wait: impl FnOnce() -> bool) -> bool {
     now >= lent + TURN && others_wait()
 }

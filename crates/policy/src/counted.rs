@@ -61,7 +61,7 @@ pub struct CountedNames {
 /// A name with its class.
 #[derive(Clone, Debug)]
 struct Row {
-    /// The first bytes of the name. Most comparisons end with them, without reading the name from elsewhere.
+    /// The first bytes of the name. They decide most comparisons, without reading the name, which is stored elsewhere.
     head: u64,
     name: Arc<str>,
     class: Class,
@@ -169,7 +169,7 @@ impl CountedNames {
         if block.rows.is_empty() {
             self.blocks.remove(at);
         } else {
-            // Many nearly empty blocks would take as long to walk as the names.
+            // Walking many nearly empty blocks would take as long as walking the names.
             self.join(at);
             self.join(at.wrapping_sub(1));
         }

@@ -1,4 +1,4 @@
-//! Detects that most requests to a pool start a process, because it has fewer processes than databases in use.
+//! Detects a pool that starts a process for most requests, because it has fewer processes than databases in use.
 //!
 //! SUMMARY   [`ExchangeWatch::look`] takes a pool's counts after each start, and reports the condition once per
 //!           period.
@@ -29,7 +29,7 @@ pub struct Exchanges {
 }
 
 impl Exchanges {
-    /// Extracts them from a pool's totals.
+    /// Extracts the counts from a pool's totals.
     pub const fn of(totals: &PoolTotals) -> Self {
         Self {
             requests: totals.taken,

@@ -1,7 +1,7 @@
 //! Detects growth of something with a normally stable size.
 //!
 //! SUMMARY   Every sample has the size; [`Growth`] remembers the sizes of the last [`GROWN_WITHIN`].
-//! PROMISES  It has grown if it is twice its minimum within that time, and [`GROWN_BY`] larger: small sizes may grow.
+//! PROMISES  The size has grown if it is at least twice its minimum within that time, and [`GROWN_BY`] larger.
 //! LIMITS    One size is remembered for each [`REMEMBERED_EVERY`].
 
 use std::collections::VecDeque;
@@ -12,7 +12,7 @@ use crate::time::Timestamp;
 /// How far back sizes are compared.
 pub const GROWN_WITHIN: Duration = Duration::from_secs(60 * 60);
 
-/// Smaller increases do not count, in bytes.
+/// Smaller increases are ignored; in bytes.
 pub const GROWN_BY: u64 = 64 << 20;
 
 /// Interval of remembered sizes.
@@ -25,7 +25,7 @@ pub struct Growth {
 }
 
 impl Growth {
-    /// Records its size. Returns its recent minimum, if it has grown since.
+    /// Records the current size. Returns the recent minimum, if the size has grown since.
     pub fn note(&mut self, now: Timestamp, size: u64) -> Option<u64> {
         let is_old = |at: &Timestamp| now.since(*at) > GROWN_WITHIN;
         while self.sizes.front().is_some_and(|(at, _)| is_old(at)) {

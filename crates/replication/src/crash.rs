@@ -212,7 +212,7 @@ impl Crash {
         }
     }
 
-    /// Returns why the request failed that ended the run, if one did.
+    /// Returns why a request failed, if its failure ended the run.
     pub fn cause(&self) -> Option<&Cause> {
         match self {
             Self::CheckpointReadFailure(error) => error.cause(),

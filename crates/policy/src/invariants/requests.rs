@@ -147,7 +147,7 @@ pub(super) fn debts_hold_back(pools: &Pools) -> Judgement {
     })?;
     let mut next = None;
     for (full_at, db) in &order {
-        // An account that a whole window does not fill is overdrawn.
+        // An account that takes longer than a window to fill is overdrawn.
         let missing = full_at.since(now).saturating_sub(WINDOW);
         let end = (!missing.is_zero()).then(|| now + missing);
         next = next.or(end);

@@ -20,7 +20,7 @@ pub struct Request(pub u64);
 /// The request that claimed a document. Stored with the epoch in the document's row.
 pub type Claim = Request;
 
-/// The number of documents to share, and of daemons.
+/// The numbers of documents, and of the daemons that share them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Documents that request a replication, owned or not.
@@ -98,7 +98,7 @@ pub enum Event {
     /// A document's job has completely ended, and its outcome, if any, is written. Requested with
     /// [`OwnerAction::GiveBack`] or not.
     Stopped { doc: DocId, claim: Claim },
-    /// A server has not been reached for long, reported repeatedly; or is reached again.
+    /// A server has not been reached for long (reported repeatedly), or is reached again.
     ServerReach { server: Server, answers: bool },
     /// The daemon is stopping: all claims are released.
     Stop,
@@ -111,8 +111,8 @@ pub enum Event {
 /// An action, to be carried out in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OwnerAction {
-    /// Take a fresh epoch, with a lease of [`super::LEASE`]. Removes this daemon's other epoch, none of whose jobs
-    /// still run.
+    /// Take a fresh epoch, with a lease of [`super::LEASE`]. Removes this daemon's former epoch, none of whose
+    /// jobs still run.
     TakeEpoch {
         request: Request,
         former: Option<Epoch>,
@@ -125,8 +125,8 @@ pub enum OwnerAction {
         leaving: bool,
         reach: Reach,
     },
-    /// Claim at most `most` free documents, possibly none, and extra ones up to an equal part; the answer always has
-    /// the counts.
+    /// Claim at most `most` free documents, possibly none, and up to this daemon's equal part of the extra ones; the
+    /// answer always has the counts.
     Claim {
         request: Request,
         epoch: Epoch,
@@ -142,7 +142,7 @@ pub enum OwnerAction {
     Claimed {
         doc: DocId,
         claim: Claim,
-        /// Whether others cannot reach its servers: the job's history there is ignored.
+        /// Whether some other daemons cannot reach its servers: a back-off that they imposed is lifted.
         is_extra: bool,
     },
     /// Report that this many documents are released, because others reach their server and this daemon does not. A

@@ -21,7 +21,7 @@ pub(super) enum Hold {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Held {
     pub(super) claim: Claim,
-    /// The latest request sent when the claim became known: later ones include it.
+    /// The answer to every renewal sent after this request lists the claim.
     pub(super) known: Request,
     hold: Hold,
     /// Whether it does not count toward the share.
@@ -56,12 +56,12 @@ impl HeldDocs {
         self.owned
     }
 
-    /// Returns the number of documents of the share, in any state ..
+    /// Returns the number of documents of the share, in any state.
     pub(super) fn shared(&self) -> usize {
         self.docs.len() - self.extra
     }
 
-    /// .. and of those that are owned and not stopping.
+    /// Returns the number of documents of the share that are owned and not stopping.
     pub(super) const fn shared_owned(&self) -> usize {
         self.owned - self.extra_owned
     }

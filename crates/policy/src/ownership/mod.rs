@@ -1,13 +1,13 @@
 //! Which daemon of a fleet owns which document's job, as a pure state machine.
 //!
 //! SUMMARY   [`Ownership`] is one daemon's side. It takes an event ([`Event`]) and its time, and returns actions
-//!           ([`OwnerAction`]). It has no clock, connection or jobs. Times are of a local clock that continues while
-//!           the machine sleeps (CLOCK_BOOTTIME), from any start.
+//!           ([`OwnerAction`]). It has no clock, connection or jobs. Times are readings of a local clock that continues
+//!           while the machine sleeps (CLOCK_BOOTTIME); any zero will do.
 //! PROMISES  The invariants FL-1 to FL-7 below, checked by the model in `tests` after every step of random histories.
 //!           An event about one document takes time logarithmic in the number of documents; an answer takes this time
 //!           for each document in it.
 //! CALLED    By the actor that connects to the shared database.
-//! SOURCE    Leases as in Chubby and etcd: counted from before the request, ended early by the holder.
+//! SOURCE    Leases as in Chubby and etcd: the holder counts from before its request, and stops early.
 //!
 //! # The content of the database
 //!
@@ -94,11 +94,11 @@ pub const REQUEST_MAX: Duration = Duration::from_secs(5);
 /// Delay after a failed request.
 pub const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// Maximum documents that one request claims or releases. Each claim makes the database count all documents: a
-/// hundred claims of a hundred thousand documents would cost more in counts than in claims.
+/// Maximum documents that one request claims or releases. Each request makes the database count all documents: a
+/// hundred requests for a hundred thousand documents would take longer to count than to claim.
 pub const BATCH: usize = 5000;
 
-/// FL-2: maximum time of a document without an owner.
+/// FL-2: maximum time that a document has no owner.
 pub const OWNER_WITHIN: Duration = Duration::from_secs(45);
 
 /// How long after its first report of an unreachable server a daemon begins to avoid it. In the meantime the other
@@ -114,7 +114,7 @@ pub const AVOID_MAX: Duration = Duration::from_hours(1);
 /// Maximum servers that a daemon reports.
 pub const SERVERS_MAX: usize = 1000;
 
-/// FL-6: maximum time of a document with a daemon that cannot reach its server, while another may.
+/// FL-6: maximum time that a daemon keeps a document whose server only other daemons reach.
 pub const REACHED_WITHIN: Duration = Duration::from_secs(90);
 
 /// FL-2: maximum time until arriving and departing daemons have changed the shares.

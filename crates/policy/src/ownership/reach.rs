@@ -1,6 +1,7 @@
 //! Servers that this daemon cannot reach, as reported by its renewals.
 //!
-//! SUMMARY   Each renewal reports recently unreachable servers, and recovered ones until such a report is answered.
+//! SUMMARY   Each renewal reports recently unreachable servers, and recovered ones until a renewal that reports them is
+//!           answered.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,7 +17,7 @@ const TOLD_FOR: Duration = Duration::from_secs(30);
 pub(super) struct ToldServers {
     /// When a server was last reported unreachable.
     unreached: BTreeMap<Server, Duration>,
-    /// Servers reachable again, each with the latest request sent before.
+    /// Servers reachable again, each with the latest request sent before this became known.
     back: BTreeMap<Server, Request>,
 }
 

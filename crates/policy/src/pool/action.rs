@@ -73,7 +73,7 @@ pub enum PoolAction {
 pub struct Select {
     /// Its tenant.
     pub tenant: Tenant,
-    /// Whether it is made for the tenant; an existing one ends.
+    /// Whether a new isolate is made; the tenant's existing one, if any, ends.
     pub is_new: bool,
 }
 
@@ -161,7 +161,7 @@ pub enum StopReason {
     TeachFailed,
     /// It did not answer a reset.
     ResetFailed,
-    /// It could not be reset for another tenant.
+    /// It could not forget everything.
     ForgetFailed,
     /// It reached its maximum of uses (`max_uses`).
     Uses,

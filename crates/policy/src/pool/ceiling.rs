@@ -1,5 +1,5 @@
-//! The ceiling over all pools: the maximum of processes together, and which pool gets the next place. A place is one
-//! process below the ceiling; a slot is one process below the limit of its pool.
+//! The ceiling over all pools: the maximum number of processes together, and which pool gets the next place. A place is
+//! one process below the ceiling; a slot is one process below the limit of its pool.
 //!
 //! SUMMARY   [`Ceiling`] counts taken places, including those of stopping processes, and tracks pools with a waiter
 //!           that lacks a place. [`Pools::share`] runs at the end of each event: it grants free places, frees places by
@@ -9,9 +9,9 @@
 //!           waiters have gone unserved for longest: no waiter starves, and no pool takes all places by asking more
 //!           often. An idle process stays for its own pool's next request for [`EXCHANGE_AFTER`], then it may go to any
 //!           pool with a waiter. A returned process goes at once to a pool with at least two fewer in use. It goes to a
-//!           pool with none in use if at least that time has passed since the process started and since that pool's
-//!           waiter began to wait, unless its own pool has an older waiter, which happens once. So an exchange is worth
-//!           its start.
+//!           pool with none in use if [`EXCHANGE_AFTER`] has passed since the process started and since that pool's
+//!           waiter began to wait, unless its own pool has an older waiter, which it then serves first. So an exchange
+//!           is worth the start that it costs.
 //! CALLED    By [`Pools::handle`], and before a process is opened.
 //! SOURCE    None: CouchDB has a limit for each language, Postfix one for each service and none for
 //!           all (`default_process_limit` is a default).
@@ -62,10 +62,10 @@ pub(crate) struct Ceiling {
 pub(crate) struct Need {
     /// The next waiter.
     head: RequestId,
-    /// Since when it has waited while its pool served no request.
+    /// The later of its arrival and the time when its pool last served a request.
     since: Timestamp,
-    /// Waiters that need freed places. 0: the waiter waits for a process of its own database, and takes only a free
-    /// place.
+    /// Number of waiters that need freed places. 0: the next one waits for a process of its own database, and takes
+    /// only a free place.
     places: u32,
     /// The pool's processes in use or being opened.
     busy: u32,
@@ -81,7 +81,7 @@ impl Ceiling {
         self.has_room() && (self.needy.is_empty() || self.granted == Some(pool))
     }
 
-    /// Whether a pool takes the next place because it was freed for it.
+    /// Whether the next place is granted to this pool.
     pub(super) fn is_granted(&self, pool: PoolId) -> bool {
         self.granted == Some(pool)
     }
@@ -112,7 +112,7 @@ impl Ceiling {
         }
     }
 
-    /// For how many waiters places still have to be freed, beyond those being freed.
+    /// The number of places that still have to be freed for waiters, beyond those being freed.
     pub(crate) fn unmet(&self) -> u32 {
         let places: u32 = self.needy.values().map(|need| need.places).sum();
         places.saturating_sub(self.ending)
@@ -123,7 +123,7 @@ impl Ceiling {
         self.needy.get(&pool).is_some_and(|need| need.places > 0)
     }
 
-    /// Pools that need a place and have no process in use, beyond the places being freed.
+    /// The number of pools that need a place and have no process in use, less the places being freed.
     fn starving(&self) -> u32 {
         let needs = self.needy.values();
         let starving = needs.filter(|need| need.busy == 0 && need.places > 0);
@@ -244,7 +244,7 @@ impl Turn<'_> {
         self.pool.may_open(self.ledger.now) && self.ledger.ceiling.may_open(self.id)
     }
 
-    /// Records that the next waiter needs a place and none is free. `waits`: its affinity wait lasts. `is_for_db`: a
+    /// Records that the next waiter needs a place and none is free. `waits`: its affinity wait goes on. `is_for_db`: a
     /// process of its own database is in use, so only one process is exchanged for it.
     pub(super) fn note_need(&mut self, head: RequestId, waits: bool, is_for_db: bool) {
         let settings = &self.pool.settings;
@@ -287,7 +287,7 @@ impl Turn<'_> {
         };
         let needy = ceiling.needy.iter();
         let deserving = needy.filter(|(pool, need)| **pool != self.id && deserves(need));
-        // Those already get the places of stopping processes.
+        // That many pools already get the places of stopping processes.
         deserving.count() as u32 > ceiling.ending
     }
 }
@@ -298,7 +298,7 @@ impl Pool {
         self.count().saturating_sub(self.idle.len() as u32)
     }
 
-    /// Since when a waiter that arrived at `arrived` has waited while its pool served no request.
+    /// The later of a waiter's arrival and the time when its pool last served a request.
     fn waits_since(&self, arrived: Timestamp) -> Timestamp {
         arrived.max(self.last_served)
     }

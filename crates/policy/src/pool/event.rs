@@ -24,7 +24,7 @@ pub enum RemoveMode {
 /// How a client returns a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReturnStatus {
-    /// The process has worked.
+    /// The client found no fault with the process.
     Ok,
     /// The client found the process broken: it is stopped.
     Fail,
@@ -91,7 +91,7 @@ pub enum Event {
         /// The opened process.
         proc: ProcId,
     },
-    /// An opener ended in any other way: `spawn_error`, a panic, killed (PM-7).
+    /// An opener failed: it reported `spawn_error`, panicked, or was killed (PM-7).
     SpawnError {
         /// The process to open.
         proc: ProcId,
@@ -102,7 +102,7 @@ pub enum Event {
         /// The process to open.
         proc: ProcId,
     },
-    /// A process has ended isolates. Precedes the event that ends the use in which it did.
+    /// A process has ended some of its isolates. Precedes the event that ends the current use.
     Evicted {
         proc: ProcId,
         /// Their tenants.
@@ -156,8 +156,8 @@ pub enum Event {
         /// All its settings.
         settings: Box<PoolSettings>,
     },
-    /// A pool is removed: nothing more is opened or lent, and its waiters are refused. [`PoolAction::PoolGone`]
-    /// follows when it is gone. A second order can only speed it up.
+    /// A pool is removed: nothing more is opened or lent, and its waiters move to pools of their group or are refused.
+    /// [`PoolAction::PoolGone`] follows when it is gone. A second order can only speed it up.
     RemovePool { pool: PoolId, mode: RemoveMode },
     /// Lifts a pool's throttle: on an operator's order, or after a reload.
     Unthrottle { pool: PoolId },

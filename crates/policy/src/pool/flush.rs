@@ -180,7 +180,7 @@ impl Turn<'_> {
         true
     }
 
-    /// Makes an idle process forget a tenant for a waiter without a fitting one. Returns false if none can.
+    /// Makes an idle process forget its tenant for a waiter that no idle process fits. Returns false if none can.
     fn forget_for(&mut self, id: RequestId) -> bool {
         let Some(request) = self.ledger.request(id) else {
             return false;
@@ -370,7 +370,7 @@ impl Turn<'_> {
         batch > 0
     }
 
-    /// Records when a flush is due by time alone.
+    /// Records when a flush is due even if no event occurs.
     pub(super) fn set_head_timer(&mut self, until: Option<Timestamp>) {
         if self.pool.head_until != until {
             let due = Due::Head(self.id);

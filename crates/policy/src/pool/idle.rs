@@ -182,8 +182,8 @@ impl IdleIndex {
         self.untagged.newest_knowing(ddoc)
     }
 
-    /// The newest idle process of a tag that knows `ddoc`, or else the newest of the tag; with whether it knows the
-    /// document.
+    /// The newest idle process of a tag that knows `ddoc`, or else the newest of the tag; and whether it needs no
+    /// teaching.
     pub(super) fn newest_tagged(
         &self,
         tenant: &Tenant,
@@ -196,7 +196,7 @@ impl IdleIndex {
         }
     }
 
-    /// The newest idle process of the last tag, in their order, that has one. Checks every tag.
+    /// The newest idle process of the greatest tag that has an idle process. Checks every tag.
     pub(super) fn last_resort(&self) -> Option<u64> {
         let stocked = self
             .tagged

@@ -1,8 +1,8 @@
 //! The known content of a process's isolates, and the selected one.
 //!
 //! SUMMARY   A process with isolates knows a bounded set of tenants, each with its design documents: the selected
-//!           one, and parked ones. Selecting another parks the current one. A tenant during whose work processes end
-//!           repeatedly gets separate processes, so that no other tenant loses its isolates.
+//!           one, and parked ones. Selecting another parks the current one. A tenant whose processes repeatedly
+//!           end while they serve it gets separate ones, so that no other tenant loses its isolates.
 //! PROMISES  A process holds at most [`PoolSettings::isolates_max`](super::PoolSettings::isolates_max) tenants
 //!           (PM-24). A tenant unknown here gets a new isolate when selected, even if the process still has one.
 //! CALLED    By the handlers of one pool's events.
@@ -24,7 +24,7 @@ const APART_FROM: u32 = 3 * END;
 /// Maximum offenders remembered.
 const REMEMBERED_MAX: usize = 64;
 
-/// Tenants during whose work processes have ended.
+/// Tenants that processes were serving when they ended.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Offenders(FxHashMap<Tenant, Offender>);
 
@@ -127,7 +127,7 @@ impl Pool {
         Some(Select { tenant, is_new })
     }
 
-    /// Forgets the recorded design documents of a transitioning process's selected isolate: it may have others.
+    /// Forgets the recorded design documents of a transitioning process's selected isolate: it may know others now.
     pub(super) fn unlearn(&mut self, number: u64) {
         let proc = known(&mut self.procs, number);
         self.idle.join(proc.tenant.as_ref(), &[]);
@@ -135,7 +135,7 @@ impl Pool {
         proc.ddocs.clear();
     }
 
-    /// A process in use has ended parked isolates.
+    /// Removes the parked isolates of these tenants, which a process in use has ended.
     pub(super) fn evict(&mut self, number: u64, tenants: &[Tenant]) {
         let proc = self.procs.get_mut(&number);
         let Some(proc) = proc.filter(|proc| proc.state != ProcState::Idle) else {

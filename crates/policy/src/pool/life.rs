@@ -24,8 +24,8 @@ pub(crate) struct Life {
     pub(crate) throttle: Throttle,
     /// Whether processes are started with stress on.
     pub(super) stress: Stress,
-    /// Processes up to this number were decided before the latest change of settings that replaces processes: they are
-    /// treated as stale.
+    /// Processes up to this number began to open before the latest change of settings that replaces processes: they
+    /// are treated as stale.
     pub(crate) renewed_up_to: u64,
     /// The mode of its removal, if it is being removed.
     pub(crate) removing: Option<RemoveMode>,
@@ -38,8 +38,8 @@ pub(crate) struct Life {
     /// Openings up to this number began before the latest successful start, or before the throttle was lifted: their
     /// failure does not implicate the current command.
     pub(super) excused_up_to: u64,
-    /// Processes up to this number were decided before the throttle was last lifted: their early end does not
-    /// implicate it either.
+    /// Processes up to this number began to open before the throttle was last lifted: their early end does not
+    /// implicate the current command either.
     pub(super) forgiven_up_to: u64,
     /// When idle processes were last culled.
     pub(super) last_cull: Timestamp,
@@ -115,8 +115,8 @@ impl Pool {
         self.head_until.is_some() || self.is_blocked(now)
     }
 
-    /// The idle process that forgets its tenant for another: that of the tenant unused for longest. `None` if
-    /// processes cannot forget.
+    /// The idle process to make forget its tenant for another: the least recently used one. `None` if processes cannot
+    /// forget.
     pub(crate) fn forgetful(&self) -> Option<u64> {
         self.settings
             .serves_any()
@@ -135,7 +135,7 @@ impl Pool {
             && !waits
     }
 
-    /// Whether one may be opened for this request, with no request before it.
+    /// Whether one may be opened for this request, if no other request precedes it.
     pub(crate) fn can_open_for(&self, request: &RequestRow, now: Timestamp) -> bool {
         self.is_open_to(request.lane) && self.may_open(now)
     }
@@ -167,12 +167,12 @@ impl Pool {
         fits || !self.opening.is_empty()
     }
 
-    /// Whether this process was decided before the last reload, or before a change of settings that replaces processes.
+    /// Whether this process began to open before the last reload, or a change of settings that replaces processes.
     pub(crate) const fn is_stale(&self, number: u64, ledger: &Ledger) -> bool {
         ledger.is_stale(number) || number <= self.life.renewed_up_to
     }
 
-    /// When this process is too old. Lives end spread out, by the number of the process.
+    /// When this process becomes too old. Its number determines the jitter, so that the ends are spread out.
     pub(crate) fn end_of_life(&self, number: u64, proc: &Proc) -> Option<Timestamp> {
         let recycle = &self.settings.recycle;
         let age = recycle.max_age?;
@@ -181,7 +181,7 @@ impl Pool {
         Some(proc.born + age.mul_f64(1.0 - jitter * fraction))
     }
 
-    /// Whether to recycle a process, and by which measure.
+    /// Why to recycle a process, if it has served long enough.
     pub(super) fn worn_out(&self, number: u64, now: Timestamp) -> Option<StopReason> {
         let recycle = &self.settings.recycle;
         if *recycle == Recycle::default() {
@@ -198,7 +198,7 @@ impl Pool {
         }
     }
 
-    /// Recomputes when each process is too old.
+    /// Recomputes when each process becomes too old.
     pub(super) fn rebuild_ages(&mut self) {
         let procs = self.procs.iter();
         let ends = procs.filter_map(|(&number, proc)| {

@@ -1,4 +1,4 @@
-//! An ordered set with frequent changes of its largest members.
+//! An ordered set whose largest members change often.
 //!
 //! SUMMARY   The largest few are in a short list, the others in a tree. The largest process is lent, so lending and
 //!           returning change only the end of the list.
@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 /// The rank of an idle process among its equals: its key, and its number.
 pub(super) type Ranked = (u64, u64);
 
-/// Maximum length of the short list: moving two cache lines is cheaper than a tree.
+/// Maximum length of the short list: moving a few cache lines is cheaper than changing a tree.
 const TOP_MAX: usize = 16;
 
 /// Ranked processes, each once.

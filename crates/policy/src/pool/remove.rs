@@ -3,7 +3,7 @@
 //! SUMMARY   From the moment of removal nothing is opened or lent, and no death counts as a failure.
 //!           Waiters are answered. Idle processes stop; held ones stop on return, or now. The pool ends
 //!           with its last process.
-//! PROMISES  Each step can be repeated. A removed pool ends as soon as its processes and openings have.
+//! PROMISES  Each step can be repeated. A removed pool ends as soon as its processes and openings have ended.
 //! CALLED    By [`super::Pools`].
 //! SOURCE    pidq (remove_pool, graceful and immediate); Postfix master_avail_cleanup (throttled
 //!           first, so nothing replaces a stopped process).
@@ -14,7 +14,7 @@ use super::tables::{Pool, ProcState};
 use super::turn::Turn;
 
 impl Turn<'_> {
-    /// From now on nothing is opened or lent. Returns whether this, or the mode, is new.
+    /// From now on nothing is opened or lent. Returns whether the removal, or its mode, is new.
     pub(super) fn begin_removal(&mut self, mode: RemoveMode) -> bool {
         let removing = &mut self.pool.life.removing;
         let is_new = *removing < Some(mode);

@@ -41,7 +41,7 @@ impl GroupMembers {
         }
     }
 
-    /// The pools of a target, unless that is a single pool.
+    /// The pools of a target; none if the target is a single pool.
     pub(crate) fn of(&self, target: Target) -> &[PoolId] {
         self.0.get(&target).map_or(&[], Vec::as_slice)
     }
@@ -102,7 +102,7 @@ pub(super) fn choose_pool(
     })
 }
 
-/// The end of the first throttle of these pools to end; `None` if none is throttled.
+/// When the first throttle of these pools ends; `None` if none is throttled.
 pub(super) fn next_try(members: &[PoolId], pools: &[Pool]) -> Option<Timestamp> {
     let until = |id: &PoolId| pools[id.0 as usize].life.throttle.until();
     members.iter().filter_map(until).min()

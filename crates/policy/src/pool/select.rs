@@ -17,7 +17,7 @@ use super::tables::Pool;
 pub(crate) enum Wanted<'a> {
     /// Untagged ones, and those of a tenant; tags stay as they are.
     Shared(&'a Tenant),
-    /// Untagged ones that know the design document or have learned it.
+    /// Untagged ones, which learn the design document unless they know it.
     Untagged(&'a DdocKey),
     /// Those of a tenant, and untagged ones, which get its tag.
     Of(&'a Tenant, Option<&'a DdocKey>),
@@ -104,7 +104,7 @@ impl Pool {
     }
 }
 
-/// Returns the idle process for a client, or `None` when no idle process can serve it.
+/// Returns the idle process for a client, or `None` when no idle process can serve it. In order of preference:
 ///
 /// * shared: an untagged process; a process with the tag;
 /// * of a tenant: a process with the tag that knows the design document; any process with the tag; an untagged process;

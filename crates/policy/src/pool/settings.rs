@@ -30,7 +30,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Maximum number of idle tagged processes reaped at a time: a tenth of the limit and one.
+    /// Maximum number of idle tagged processes reaped at a time: a tenth of the limit plus one, rounded.
     pub(crate) fn reap_batch(&self) -> u32 {
         (f64::from(self.hard_limit) * 0.1 + 1.0).round() as u32
     }
@@ -53,7 +53,7 @@ pub enum PoolKind {
     Language,
     /// A named pool, as in pidq: among equals the most recently returned process is lent, so that a quiet pool uses
     /// few of them; a process returned as broken is replaced at once; and stopping processes beyond one reap batch
-    /// keep their slots, so that a pool with a high turnover never has more children than `max` and a batch.
+    /// keep their slots, so that a pool with a high turnover never has more children than `max` plus a batch.
     Named,
 }
 
@@ -99,7 +99,7 @@ pub struct Cull {
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum Reuse {
-    /// All, except that design documents are those of one database, as in the reference
+    /// All, but it learns the design documents of only one database, as in the reference
     /// ([`PoolSettings::lends_taught`]). One that can forget ([`PoolSettings::can_forget`]) does so between tenants.
     #[default]
     Any,
@@ -117,7 +117,7 @@ pub enum Fairness {
     /// In order of arrival.
     #[default]
     Fifo,
-    /// The database first that has held processes for the least time recently; its own requests in order of arrival.
+    /// The database that has recently held processes for the least time is first; its requests in order of arrival.
     PerDb,
 }
 
@@ -211,7 +211,7 @@ impl PoolSettings {
         rule(self) != rule(old)
     }
 
-    /// Whether they require work of a pool without a request.
+    /// Whether a pool with these settings has work to do without a request.
     pub(super) fn needs_upkeep(&self) -> bool {
         self.init_size > 0
             || self.min_free > 0

@@ -4,7 +4,7 @@
 //!           holds the share of one [`WINDOW`], and refills at the rate of the share. The cost of a process's use is
 //!           taken out when the use ends; a tenant that has used more than the bucket held is in debt until the share
 //!           has refilled it.
-//! PROMISES  A debt lasts at most [`DEBT_MAX`]. Each change costs a logarithm of the number of accounts.
+//! PROMISES  A debt lasts at most [`DEBT_MAX`]. Each change takes time logarithmic in the number of accounts.
 //! CALLED    By [`super::tenants`], which holds back tenants in debt.
 //! SOURCE    The generic cell rate algorithm: a bucket is stored as the time when it will be full.
 //! LIMITS    At most [`ACCOUNTS_MAX`] accounts; the fullest buckets are forgotten first, as if they were full.
@@ -29,7 +29,7 @@ pub(crate) const ACCOUNTS_MAX: usize = 10_000;
 /// The accounts of all tenants with a bucket that is not full.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Shares {
-    /// database -> its account; unordered: lookups are always for one.
+    /// database -> its account; unordered: looked up by database.
     pub(crate) accounts: FxHashMap<DbKey, Account>,
     /// (when it will be full, database); ordered: tenants in debt are last, the deepest debt at the end.
     pub(crate) order: BTreeSet<(Timestamp, DbKey)>,
@@ -96,8 +96,8 @@ impl Shares {
         }
     }
 
-    /// Applies new shares. The content of each bucket is kept, up to its new size; that of a tenant without a share is
-    /// forgotten.
+    /// Applies new shares. The content of each bucket is kept, up to its new size; the bucket of a tenant without a
+    /// share is forgotten.
     pub(super) fn follow(&mut self, share_of: impl Fn(&str) -> Option<u32>) {
         for (db, Account { full_at, share }) in self.accounts.clone() {
             let Some(new) = share_of(&db) else {
@@ -137,12 +137,12 @@ impl Shares {
     }
 }
 
-/// When a bucket in debt is out of it, that is, exactly empty, given when it will be full.
+/// When a tenant's debt ends, that is, its bucket is exactly empty, given when the bucket will be full.
 fn end_of_debt(full_at: Timestamp) -> Timestamp {
     Timestamp::ZERO + full_at.since(Timestamp::ZERO + WINDOW)
 }
 
-/// The start, in the order, of everything full after this time.
+/// The lower bound, in the order, of the buckets that will be full after this time.
 fn after(at: Timestamp) -> (Timestamp, DbKey) {
     (at + Duration::from_nanos(1), DbKey::from(""))
 }

@@ -21,11 +21,11 @@ pub struct PoolStatus {
     pub used: u32,
     /// Idle processes.
     pub free: u32,
-    /// Idle processes without room for another tenant: tagged ones, and with isolates those that are full.
+    /// Idle processes without room for another tenant: tagged ones, and full ones with isolates.
     pub free_tagged: u32,
     /// Openings in flight. Used, free and opening together count against the hard limit.
     pub opening: u32,
-    /// Stopping processes; not counted against the limit, except in a named pool those beyond one reap batch.
+    /// Stopping processes. Of these, only those of a named pool beyond one reap batch count against the limit.
     pub stopping: u32,
     /// Requests in the queue.
     pub waiting: u32,
@@ -33,9 +33,9 @@ pub struct PoolStatus {
     pub longest_wait: Duration,
     /// How the pool is being removed, if it is.
     pub removing: Option<RemoveMode>,
-    /// How long starts are paused, after a failed start.
+    /// How much longer starts are paused, after failed starts.
     pub throttled: Option<Duration>,
-    /// How long processes are started with stress on.
+    /// How much longer processes are started with stress on.
     pub stressed: Option<Duration>,
     /// The processes, oldest first.
     pub procs: Vec<ProcStatus>,

@@ -39,13 +39,13 @@ pub(crate) struct Pool {
     pub(crate) waiters: Waiters,
     /// Each tenant's recent use of the pool, if that determines the order of waiters.
     pub(crate) accounts: Accounts,
-    /// Tenants whose work has ended processes with isolates.
+    /// Tenants that processes with isolates were serving when they ended.
     pub(super) offenders: Offenders,
     /// Its state besides the tables.
     pub(crate) life: Life,
     /// The end of the oldest waiter's affinity wait, while it lasts.
     pub(crate) head_until: Option<Timestamp>,
-    /// When a process was last reaped because an affinity wait was over.
+    /// When a process was last reaped, made to forget, or opened in a freed place, because an affinity wait was over.
     pub(crate) last_impatience: Timestamp,
     /// When a waiter last left the queue to be served.
     pub(super) last_served: Timestamp,
@@ -136,7 +136,7 @@ impl ProcState {
 pub(crate) struct Opening {
     /// The request, while it waits; `None` from the start if it replenishes.
     pub(crate) request: Option<RequestId>,
-    /// The tag that it was started for, and counts under until started.
+    /// The tag that it is opened for, and under which it counts until then.
     pub(crate) tenant: Option<Tenant>,
     /// Whether it is for the bulk lane.
     pub(crate) bulk: bool,
@@ -229,7 +229,7 @@ impl Pool {
         Some(opening)
     }
 
-    /// Retags the openings of requests under another rule of reuse.
+    /// Retags openings for requests after a change of the rules of reuse.
     pub(super) fn retag_openings(&mut self, ledger: &Ledger) {
         for opening in self.opening.values_mut() {
             let Some(request) = opening.request.and_then(|id| ledger.request(id)) else {
@@ -285,7 +285,7 @@ impl Pool {
         self.bulk += 1;
     }
 
-    /// Makes a process transitioning whose use is over, and that is not idle.
+    /// Makes a process that is not idle transitioning: its use is over.
     pub(super) fn take_busy(&mut self, number: u64) {
         let proc = known(&mut self.procs, number);
         debug_assert_ne!(proc.state, ProcState::Idle, "PM-2");
@@ -492,7 +492,8 @@ impl Proc {
         tenant.chain(parked)
     }
 
-    /// The keys in the idle indexes: each tenant, and none while it may serve any.
+    /// Its shelves in the idle indexes: one for each tenant, and the untagged one (`None`) if it has isolates or no
+    /// tenant.
     pub(super) fn shelves(&self) -> impl Iterator<Item = (Option<&Tenant>, &[DdocKey])> {
         let untagged = match self.tenant {
             None => Some(&self.ddocs[..]),
@@ -524,7 +525,7 @@ impl Proc {
     }
 }
 
-/// The row of a process with a number from another table of the pool.
+/// The row of a process that another table of the pool names.
 pub(super) fn known(procs: &mut FxHashMap<u64, Proc>, number: u64) -> &mut Proc {
     procs
         .get_mut(&number)

@@ -2,8 +2,8 @@
 //!
 //! SUMMARY   [`TenantRules`] are the bounds of each database. [`Tenants`] counts the usage of each active tenant. A
 //!           request that would wait is refused at once if its tenant has reached its maximum of waiting calls; a
-//!           request of a tenant at its process limit, or in debt of processor time, waits, and others are served
-//!           past it.
+//!           request of a tenant at its process limit, or in debt of processor time, waits, and others overtake
+//!           it.
 //! PROMISES  Lending never takes a tenant above its process limit, and a tenant in debt of processor time gets no
 //!           process. Its oldest waiter is served once the tenant returns a process or its share has covered the
 //!           debt, in whichever pool.
@@ -36,7 +36,7 @@ pub struct TenantRule {
     pub queue_max: Option<u32>,
     /// Maximum processor use of its functions, in thousandths of a core; see [`super::shares`].
     pub cpu_share: Option<u32>,
-    /// Maximum time of a process to answer a prompt, in milliseconds.
+    /// Maximum time that a process may take to answer a prompt, in milliseconds.
     pub timeout: Option<u32>,
 }
 
@@ -106,7 +106,7 @@ impl TenantRules {
         self.names.is_empty() && self.patterns.is_empty()
     }
 
-    /// Returns whether the costs of uses have to be reported ([`super::Event::Charge`]), for some tenants.
+    /// Returns whether the costs of some tenants' uses have to be reported ([`super::Event::Charge`]).
     pub fn has_shares(&self) -> bool {
         self.has_shares
     }
@@ -291,7 +291,7 @@ impl Tenants {
     }
 }
 
-/// Compares counts only; changes within an event are temporary.
+/// Compares only what [`Tenants::rebuilt`] rebuilds: rules and counts.
 impl PartialEq for Tenants {
     fn eq(&self, other: &Self) -> bool {
         (&self.rules, &self.rows) == (&other.rules, &other.rows)
@@ -316,7 +316,7 @@ impl Ledger {
 }
 
 impl Pools {
-    /// Applies other rules. Nothing is revoked from tenants beyond them.
+    /// Applies other rules. Nothing is revoked from tenants that exceed them.
     pub(super) fn set_tenants(&mut self, rules: TenantRules, out: &mut Vec<PoolAction>) {
         self.ledger.set_debt_time();
         self.ledger.tenants.rules = rules;

@@ -18,7 +18,7 @@ use super::upkeep::BACKGROUND_PAUSE;
 use crate::admission::{Failure, StressEntry, may_spawn};
 
 impl Turn<'_> {
-    /// A process could not be started. Several in a row throttle the pool; a failure does not count if another start
+    /// A process could not be started. Several failures in a row throttle the pool; one does not count if another start
     /// succeeded meanwhile: many simultaneous starts may be slow although the command is right.
     pub(super) fn start_failed(&mut self, number: u64, failure: Failure) {
         let excused = number <= self.pool.life.excused_up_to;

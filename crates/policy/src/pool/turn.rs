@@ -202,8 +202,7 @@ impl Turn<'_> {
         }
     }
 
-    /// Stops the idle processes from before the last reload, or change of settings that replaces processes, oldest
-    /// first.
+    /// Stops the idle processes that are stale ([`Pool::is_stale`]), oldest first.
     pub(super) fn stop_stale(&mut self) {
         for number in self.numbers_sorted() {
             let is_idle = self.pool.procs[&number].state == ProcState::Idle;

@@ -3,7 +3,7 @@
 //! SUMMARY   A pool's work without a request: at the end of an event, on a timer, and when a stopping process has
 //!           ended.
 //! PROMISES  Idle processes are stopped one reap batch at a time. There is one timer for each pool, set only if there
-//!           is pending work. A pool without such settings pays only for checking them.
+//!           is pending work. A pool without settings that need upkeep pays only for this check.
 //! CALLED    By the flush that ends every event, and by the clock.
 //! SOURCE    pidq (init_size, min_free); pooler (cull_interval, max_age); Postfix master (idle children are replaced
 //!           when stress begins).
@@ -35,7 +35,7 @@ impl Turn<'_> {
         }
     }
 
-    /// The timer has fired: ends what is over of throttle, stress and pause, then stops idle processes.
+    /// The timer has fired: ends throttle, stress and pause if they are over, then stops idle processes.
     pub(super) fn woken(&mut self) {
         self.sleep();
         let now = self.ledger.now;

@@ -50,12 +50,12 @@ impl Turn<'_> {
         }
     }
 
-    /// The next waiter. Holds back those of tenants that reached their bound in another pool.
+    /// The next waiter. Holds back waiters of tenants that reached their bound in another pool.
     pub(super) fn next_waiter(&mut self) -> Option<RequestId> {
         self.first_free(Pool::next_waiter)
     }
 
-    /// As [`Self::next_waiter`], among those with an idle process of their tag.
+    /// As [`Self::next_waiter`], among waiters with an idle process of their tag.
     pub(super) fn next_servable(&mut self) -> Option<RequestId> {
         self.first_free(|pool| pool.waiters.next_servable(pool.accounts.full()))
     }
@@ -80,7 +80,7 @@ impl Turn<'_> {
         }
     }
 
-    /// Updates the time that accounts are compared at.
+    /// Updates the time at which accounts are compared.
     pub(super) fn set_time(&mut self) {
         if self.pool.keeps_accounts() && self.pool.accounts.set_time(self.ledger.now) {
             let accounts = &self.pool.accounts;

@@ -22,7 +22,7 @@ pub(crate) struct TenantState {
     pub(super) standing: Standing,
     /// Whether a process of its tag is idle.
     pub(super) has_idle: bool,
-    /// Whether it is at its process limit, or in debt of processor time: others are served past it.
+    /// Whether it is at its process limit, or in debt of processor time: others overtake its waiters.
     pub(super) is_held_back: bool,
     /// Whether its waiters count against its own bound, not the pool's queue.
     pub(super) has_own_queue: bool,
@@ -91,7 +91,7 @@ impl Firsts {
 }
 
 impl LaneWaiters {
-    /// Changes a tenant's queue, and keeps its first waiter in order.
+    /// Changes a tenant's queue, and keeps its first waiter in order. Returns the changes of its counts.
     fn change(&mut self, tenant: &Tenant, change: impl FnOnce(&mut TenantQueue)) -> [isize; 3] {
         let queue = self.queues.entry(tenant.clone()).or_default();
         let before = queue.counts();
@@ -252,7 +252,7 @@ impl Waiters {
     }
 
     /// The number of waiters that count toward the pool's queue bound: they are not held back, and their tenants have
-    /// no queue bound themselves.
+    /// no queue bound of their own.
     pub(crate) fn counted(&self) -> usize {
         self.counted
     }

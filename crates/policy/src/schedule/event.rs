@@ -14,7 +14,7 @@ use super::wall_time::WallTime;
 /// A replication id, base and extension: `c0ebe9256695ff083347cbf95f93e280+continuous`.
 pub type JobId = Arc<str>;
 
-/// A server that jobs connect to, as `http://db.example:5984`.
+/// A server that jobs connect to, such as `http://db.example:5984`.
 pub type Server = Arc<str>;
 
 /// One incarnation of a job, from its start to its end; never reused.
@@ -31,7 +31,7 @@ pub struct NewJob {
     pub continuous: bool,
     /// Whether it has no document: then its first failure ends it.
     pub transient: bool,
-    /// Its priority, which overrides all other orders.
+    /// Its priority, which precedes every other criterion for the order of turns.
     pub level: Level,
     /// The pause, if it is paused.
     pub paused: Option<Pause>,
@@ -89,7 +89,7 @@ pub enum End {
 /// An event.
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// Run a job (`add_job`). One with the same id is stopped and replaced.
+    /// Run a job (`add_job`). An existing job with the same id is stopped and replaced.
     Add(NewJob),
     /// Remove a job (`remove_job`).
     Remove {

@@ -6,7 +6,7 @@
 //! PROMISES  The same integers and truncations as the reference. A key takes memory only while it has jobs or
 //!           remembered usage.
 //! CALLED    By [`super::Scheduler`], which keeps the penalties.
-//! SOURCE    couch_replicator_share and its RFC, which call the penalty priority and run the lowest first. The idea
+//! SOURCE    couch_replicator_share and its RFC, which call the penalty "priority" and run the lowest first. The idea
 //!           is the fair share scheduler of Kay and Lauder.
 
 use std::sync::Arc;

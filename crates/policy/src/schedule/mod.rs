@@ -12,8 +12,9 @@
 //! # Order of turns
 //!
 //! The job with the higher priority ([`Level`]), then the smaller penalty ([`FairShare`]), then the oldest start,
-//! then the smaller id. Jobs are stopped in the opposite order of priority and penalty, but again the one with the
-//! oldest start first. Only continuous jobs are stopped to let others run; one-shot jobs are stopped if too many run.
+//! then the smaller id. Jobs are stopped in the opposite order of priority and penalty; among equals, also the one
+//! with the oldest start first. Only continuous jobs are stopped to let others run; one-shot jobs are stopped if too
+//! many run.
 //!
 //! # Intended differences from the reference
 //!

@@ -1,4 +1,4 @@
-//! Unreachable servers: when they are probed again, and which jobs are notified of their return.
+//! Unreachable servers: when they are probed again, and which jobs are retried once they return.
 //!
 //! SUMMARY   A job that crashed because a server was unreachable backs off like any other, up to hours. Meanwhile its
 //!           servers are probed every [`PROBE_INTERVAL`]. When a silent server answers again, the jobs waiting for it
@@ -32,7 +32,7 @@ pub const UNREACHABLE_AFTER: Duration = Duration::from_secs(30);
 /// Maximum time over which the jobs of a returned server are started.
 pub(crate) const SPREAD_MAX: Duration = Duration::from_secs(10);
 
-/// Time between two of these starts; less for more jobs than fit into [`SPREAD_MAX`].
+/// Time between two of these starts; less if more jobs wait than fit into [`SPREAD_MAX`].
 pub(crate) const SPREAD_EACH: Duration = Duration::from_millis(2);
 
 /// The state of a server.

@@ -147,7 +147,7 @@ impl Scheduler {
         }
         self.totals.adds += 1;
         self.fair_share.job_added(&new.key);
-        // A new job of a busy key does not enter without a penalty.
+        // A new job of a busy key starts with a penalty.
         let penalty = match self.settings.rules {
             RuleSet::Current => self.fair_share.raise(&new.key, &self.settings.shares),
             RuleSet::First => 0,
@@ -410,7 +410,7 @@ impl Scheduler {
             if was_healthy || job.failing_since.is_none() {
                 job.failing_since = Some(now);
             }
-            // Reasons are usually equal: kept once.
+            // Consecutive crashes usually have equal reasons: these share one copy.
             let known = job.history.latest_crash_reason();
             let known = known.filter(|known| **known == reason);
             let shared = Arc::clone(known.unwrap_or(&reason));

@@ -87,7 +87,7 @@ impl Coefficient {
     }
 }
 
-/// The shares of slots of replicator databases, and of users for their jobs without a database.
+/// Each replicator database's share of the slots, and each user's for jobs without a database.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Shares(BTreeMap<Arc<str>, u16>);
 
@@ -123,7 +123,7 @@ pub struct Settings {
     pub max_churn: usize,
     /// Maximum events kept for each job; 0 counts as 1. A lower number takes effect with each job's next event.
     pub max_history: usize,
-    /// The time between cycles, which is also the maximum charge of a job in one.
+    /// The time between cycles, which is also the maximum charge of a job in one cycle.
     pub interval: Duration,
     /// A job that ran longer counts as healthy, however it ends.
     pub health_threshold: Duration,

@@ -93,7 +93,7 @@ impl Phase {
         }
     }
 
-    /// Returns who paused a job, even one still stopping.
+    /// Returns a job's pause, even if the job is still stopping.
     pub(super) const fn pause(&self) -> Option<&Pause> {
         match self {
             Self::Paused(pause)
@@ -241,7 +241,7 @@ pub(super) struct Jobs {
     running: BTreeSet<Slot>,
     /// Ids in order with their states, without leaving jobs.
     pub(super) states: CountedNames,
-    /// Jobs with a changed state since this was last taken.
+    /// Jobs whose state has changed since this list was last taken.
     pub(super) changed: Vec<JobId>,
     pub(super) state_rules: StateRules,
     pub(super) census: Census,

@@ -59,7 +59,7 @@ pub(crate) enum FeedError {
         /// The beginning of the faulty text.
         text: String,
     },
-    /// An error in the middle of the feed: CouchDB sends it after the status.
+    /// An error in the middle of the feed: CouchDB sends it after a successful status.
     #[error("the source ended the changes feed with an error: {0}")]
     Source(String),
     /// The feed ended prematurely.
@@ -167,7 +167,7 @@ impl FeedParser {
     fn head(&mut self) -> Result<bool, FeedError> {
         const RESULTS: &[u8] = b"\"results\"";
         let Some(at) = memchr::memmem::find(&self.buffer, RESULTS) else {
-            // An error instead of a feed is also an object, and complete.
+            // A complete object without results is no feed, but for example an error.
             let start = memchr::memchr(b'{', &self.buffer).unwrap_or(self.buffer.len());
             if ObjectEnd::default().find(&self.buffer[start..]).is_some() {
                 return Err(malformed("it has no results", &self.buffer));

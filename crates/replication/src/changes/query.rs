@@ -16,7 +16,7 @@ use crate::spec::Options;
 
 /// Parameters of the feed that a filter's parameters cannot override.
 const RESERVED: [&str; 5] = ["feed", "style", "since", "timeout", "filter"];
-/// Parameters of views with JSON values.
+/// View parameters whose values are JSON.
 const VIEW_KEYS: [&str; 6] = ["key", "keys", "startkey", "start_key", "endkey", "end_key"];
 /// Minimum time after which a source ends an idle feed.
 const TIMEOUT_MIN: Duration = Duration::from_secs(1);
@@ -133,7 +133,7 @@ fn with_params(mut request: Request, params: &Map<String, Value>, json_keys: &[&
         } else {
             param_text(value)
         };
-        // Sending a request encodes only values.
+        // The name is encoded here: sending a request encodes only values.
         request = request.secret_query(crate::endpoint::encode(name), text);
     }
     request

@@ -22,7 +22,7 @@ pub struct QueueLimits {
 }
 
 impl QueueLimits {
-    /// Two batches for each worker, and 100 KiB for each.
+    /// Two batches and 100 KiB for each worker.
     pub fn of(workers: usize, batch: usize) -> Self {
         const BYTES_A_WORKER: usize = 100 * 1024;
         Self {

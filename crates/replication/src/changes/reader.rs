@@ -301,7 +301,7 @@ impl ChangesReader {
     async fn take(&mut self, line: Line, queue: &Producer<Change>) -> bool {
         let row = match line {
             Line::LastSeq(seq) if seq == self.since => return true,
-            // A `last_seq` among the rows of a normal feed.
+            // A `last_seq` among the rows of a normal feed is ignored.
             Line::LastSeq(_) if !self.query.continuous && self.subscription.is_none() => {
                 return true;
             }
@@ -344,7 +344,8 @@ impl ChangesReader {
     }
 }
 
-/// Other ids name other parts of a database, such as `_security`, which a source must not be able to write.
+/// Whether a document may have this id. Other ids name other parts of a database, such as `_security`, which a source
+/// must not be able to write.
 fn is_of_a_document(id: &str) -> bool {
     match id.strip_prefix("_design/") {
         Some(name) => !name.is_empty(),
@@ -352,7 +353,7 @@ fn is_of_a_document(id: &str) -> bool {
     }
 }
 
-/// Silence counts as a failure, and so does a feed that has not begun.
+/// Silence counts as a failure, and so does a connection that breaks before the first byte.
 fn interrupted(asked: &SentRequest, failed: BodyFailed, any_byte: bool) -> Interrupted {
     match failed {
         BodyFailed::Broken(why) if any_byte => Interrupted::Closed(why),

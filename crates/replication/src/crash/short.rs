@@ -75,7 +75,7 @@ const RATE_LIMITED: &str = "rate limited";
 const NO_SPACE: &str = "no space";
 const CANNOT_BE_REACHED: &str = "cannot be reached";
 
-/// Resources that this host may lack for a connection: words of the system's error, and the reason.
+/// Resources that this host may lack for a connection: for each, words of the system's error, and the short text.
 const LACKS: [(&str, &str); 2] = [
     ("max_user_watches", "no epoll watches left"),
     ("Too many open files", "too many open files"),
@@ -101,7 +101,7 @@ fn of_answer(what: &str, answered: &Answered) -> String {
 /// Precedes the id of a document.
 const DOCUMENT: &str = ": document '";
 
-/// Returns the common part of equal causes' short texts: all except the id of a document.
+/// Returns the part of a short text that equal causes share: all except the id of a document.
 pub fn reason_group(short: &str) -> &str {
     short.split_once(DOCUMENT).map_or(short, |(group, _)| group)
 }

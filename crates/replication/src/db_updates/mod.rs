@@ -215,7 +215,7 @@ impl Subscription {
         });
         if takes {
             let following = follow(Arc::clone(&self.server), self.endpoint.clone());
-            // Ends with the last subscription or the thread; then another subscriber opens one.
+            // Ends with the last subscription, or with its thread: then another subscriber opens a new connection.
             tokio::spawn(following);
         }
         next

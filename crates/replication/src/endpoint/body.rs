@@ -42,7 +42,7 @@ impl RequestBody {
 /// Why a body ended early. The reader decides whether to retry.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum BodyFailed {
-    /// Nothing arrived for the connection timeout.
+    /// Nothing arrived within the connection timeout.
     #[error("nothing came for {} s", .0.as_secs_f64())]
     Silent(Duration),
     /// The connection broke, the data was not HTTP, or the source of a forwarded body failed.
@@ -100,7 +100,7 @@ pub(crate) async fn collect(
 }
 
 /// The body of a streamed response. Holds one of the endpoint's connections until it has ended or is dropped. Fails
-/// if nothing arrives for the connection timeout, or at the deadline of the request.
+/// if nothing arrives within the connection timeout, or at the deadline of the request.
 pub(crate) struct BodyStream {
     /// `None` once it has ended.
     body: Option<BoxStream<'static, reqwest::Result<Bytes>>>,
@@ -151,7 +151,7 @@ impl BodyStream {
 }
 
 impl Chunks for BodyStream {
-    /// Only time spent here counts as silence.
+    /// Only time spent in this call counts as silence.
     async fn chunk(&mut self) -> Result<Option<Bytes>, BodyFailed> {
         let Some(body) = &mut self.body else {
             return Ok(None);

@@ -1,13 +1,13 @@
 //! Connection pools: one for each route, on each thread.
 //!
-//! SUMMARY   All endpoints of a thread with the same route share a [`reqwest::Client`], and so its idle connections:
-//!           directly, through one proxy, or to one other target ([`super::connect_to`]). [`Clients`] is shared by
-//!           all threads, [`Pools`] belongs to one thread.
+//! SUMMARY   All endpoints of a thread with the same route share a [`reqwest::Client`], and so its idle connections.
+//!           A route is direct, through a proxy, or to another target ([`super::connect_to`]). [`Clients`] is shared
+//!           by all threads, [`Pools`] belongs to one thread.
 //! PROMISES  A thousand endpoints without a proxy share one pool. A thread has at most [`POOLS_MAX`]. A connection is
 //!           a task of the thread that opened it, and is used only there.
 //! SOURCE    couch_replicator_connection and couch_replicator_utils, ssl_params.
 //! DIFFERS   Keys with a password are refused; the library limits the depth of certificate chains. Connections are
-//!           HTTP/1.1, with keep-alive and without delay.
+//!           HTTP/1.1, with TCP keep-alive and `TCP_NODELAY`.
 
 use std::fs;
 use std::path::Path;
@@ -185,7 +185,7 @@ fn proxy_of(spec: &ProxySpec) -> reqwest::Result<Proxy> {
     let plain = spec.url();
     let url = match (url::Url::parse(&plain), spec.auth()) {
         (Ok(mut url), Some(auth)) => {
-            // Percent-encoded here; in CouchDB's URLs of proxies user and password are literal.
+            // User and password are percent-encoded here; in CouchDB's proxy URLs they are literal.
             let _ = url.set_username(&super::encode(&auth.user));
             let _ = url.set_password(Some(&super::encode(&auth.password)));
             url.to_string()

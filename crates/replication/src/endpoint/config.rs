@@ -26,7 +26,8 @@ pub struct HttpSettings {
     pub(crate) side: Side,
     /// Concurrent requests; at least 1.
     pub(crate) http_connections: u32,
-    /// A request that has failed for more than half of it is not retried: a job that fails must not look healthy.
+    /// A request that has been failing for more than half of this time is not retried, so that a failing job does not
+    /// look healthy.
     pub(crate) health_threshold: Duration,
 }
 
@@ -70,7 +71,7 @@ pub struct HttpConfig {
     pub cert_file: Option<PathBuf>,
     /// Its key, in PEM, without a password.
     pub key_file: Option<PathBuf>,
-    /// The key's password. Not supported: a key with one is refused with an error that has the remedy.
+    /// The key's password. Not supported: a key with one is refused with an error that names the remedy.
     pub password: Option<String>,
     /// How long an idle connection is kept.
     pub connection_close_interval: Duration,

@@ -40,7 +40,7 @@ pub(super) enum Lane {
     Login,
 }
 
-/// A lane's places, in eighths.
+/// Each lane's fraction of the places, in eighths.
 const EIGHTHS: [usize; 4] = [3, 3, 1, 1];
 
 /// The limits of connections.
@@ -50,7 +50,7 @@ pub struct ConnectionsMax {
     pub feeds: usize,
     /// Maximum descriptors of the program for all purposes.
     pub descriptors: usize,
-    /// Counts descriptors in use. Must be fast: connections are opened between two counts.
+    /// Counts descriptors in use. Must be fast: the opening of a connection may wait for it.
     pub in_use: fn() -> usize,
 }
 
@@ -138,7 +138,7 @@ impl Connections {
         }
     }
 
-    /// Counts descriptors: they are scarce if further possible ones would exceed the limit.
+    /// Counts descriptors: they are scarce if those in use and those that may follow exceed the limit together.
     fn count(&self, max: ConnectionsMax) {
         self.opened.store(0, Ordering::Relaxed);
         let most = max.feeds + max.places() + max.opened();

@@ -40,7 +40,7 @@ pub(super) fn classify(error: &reqwest::Error) -> TryFailed {
     TryFailed::Retry(Cause::Protocol(text))
 }
 
-/// Returns the system's or TLS's error inside of others.
+/// Returns the innermost I/O error: the system's, or one that wraps a TLS error.
 fn innermost(error: &std::io::Error) -> &std::io::Error {
     let inner = error.get_ref().and_then(|inner| inner.downcast_ref());
     inner.map_or(error, innermost)

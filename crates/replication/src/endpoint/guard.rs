@@ -1,7 +1,7 @@
 //! Enforces the rules for addresses to connect to.
 //!
 //! SUMMARY   [`Guard`] judges hosts and addresses before a connection is opened; [`Guarded`] is a resolver that omits
-//!           forbidden addresses, so that a name cannot evade the rules by changing its address in between.
+//!           forbidden addresses, so that a name cannot evade the rules by changing its address after the check.
 //! SOURCE    [`EndpointRules`] decides.
 //! LIMITS    An HTTP proxy resolves names itself, so only the name is judged. A SOCKS proxy gets addresses judged
 //!           here.
@@ -26,10 +26,10 @@ pub(super) struct Guard {
     listening: Listening,
 }
 
-/// The ports of a connection that a rule names: a resolver gets a name without a port.
+/// The ports of a connection that a rule names, kept for the resolver, which gets a name without a port.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Ports {
-    /// That of the URL.
+    /// The URL's port.
     direct: Option<u16>,
     proxy: Option<ProxyPort>,
 }

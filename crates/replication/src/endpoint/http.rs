@@ -259,7 +259,7 @@ impl Http {
     }
 
     /// Reads certificates on a blocking thread. Nothing is changed if that fails, or if another configuration has
-    /// been set meanwhile, for which they were read then.
+    /// been set meanwhile: its certificates were read when it was set.
     fn read_certificates_again(&self, clients: Arc<Clients>) {
         let http = self.clone();
         let config = clients.config.clone();

@@ -20,10 +20,10 @@ const INCREASE: u64 = 12;
 pub(super) const INTERVAL_MAX: u64 = 25_000;
 /// Maximum `Retry-After` that is honoured, in milliseconds.
 const PAUSE_MAX: u64 = 25_000;
-/// Answers within this time after one that counted are ignored, in milliseconds: they belong together.
+/// Answers within this time after one that counted are ignored, in milliseconds: they belong to the same burst.
 const IGNORED_WITHIN: u64 = 80;
-/// An answer other than 429, later than this after the last one that counted, in milliseconds, also shortens the
-/// interval by the time passed, times [`DECAY`].
+/// If an answer other than 429 arrives later than this after the last one that counted, in milliseconds, it also
+/// shortens the interval by [`DECAY`] times the time passed.
 const DECAY_AFTER: u64 = 1_000;
 /// See [`DECAY_AFTER`].
 const DECAY: u64 = 2;

@@ -32,7 +32,7 @@ impl Listening {
         lock(&self.0).services = services;
     }
 
-    /// Returns all of them.
+    /// Returns all addresses.
     pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
         let Addresses { daemon, services } = &*lock(&self.0);
         [&daemon[..], services].concat()

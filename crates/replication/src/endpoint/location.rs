@@ -78,8 +78,8 @@ impl Base {
     }
 }
 
-/// Whether the path of a URL is the written one, without a query: a URL may encode a character in another way, but
-/// must not lead elsewhere.
+/// Whether a URL has the path of `written`, a URL without a query: a character may be encoded in another way, but the
+/// path must not lead elsewhere.
 pub(crate) fn keeps_path(url: &Url, written: &str) -> bool {
     let Some((_, behind_scheme)) = written.split_once("://") else {
         return false;

@@ -31,7 +31,7 @@ impl Endpoint {
             let _place = self.0.http.place(Some(Lane::Login)).await;
             let exchange = self.exchange(&mut login, &Credentials::Nothing).await;
             let (response, _) = exchange.map_err(|failed| match failed {
-                // The unknown host is the better explanation.
+                // The unknown host explains more than the failed session.
                 TryFailed::Again | TryFailed::Retry(Cause::UnknownHost) => failed,
                 TryFailed::Retry(cause) | TryFailed::Final(cause) => {
                     TryFailed::Retry(Cause::NoSession(cause.into()))

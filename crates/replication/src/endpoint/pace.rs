@@ -2,7 +2,7 @@
 //!
 //! SUMMARY   [`Paces`] records how long each request waited for the response's head, if any. A server is slow if its
 //!           requests waited for [`SLOW`] on average within the last minute.
-//! PROMISES  Time is passed in. A server without further requests is not slow, and is dropped.
+//! PROMISES  The caller passes in the time. A server without further requests is not slow, and is dropped.
 //! LIMITS    Feeds, which wait for changes, do not count; nor do refused connections, which are reported separately.
 
 use std::sync::Arc;
@@ -22,7 +22,7 @@ const WINDOW: Duration = Duration::from_secs(30);
 /// A slow server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SlowServer {
-    /// As `http://db.example:5984`.
+    /// Such as `http://db.example:5984`.
     pub server: Arc<str>,
     /// Average wait of requests in about the last minute.
     pub average: Duration,

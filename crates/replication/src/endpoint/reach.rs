@@ -20,7 +20,7 @@ use super::{Endpoint, Http, HttpSettings, Reply, Request, RequestFailed, StatusC
 use crate::spec::EndpointSpec;
 
 impl EndpointSpec {
-    /// Returns the server as `http://db.example:5984`.
+    /// Returns the server's origin, such as `http://db.example:5984`; empty for an invalid URL.
     pub fn server(&self) -> String {
         let url = Url::parse(&self.url);
         url.map_or_else(|_| String::new(), |url| url.origin().ascii_serialization())
@@ -54,7 +54,7 @@ impl Http {
 
 // Whether a refusal concerns the request or the user.
 //
-// SUMMARY   After a 401 or 403 to a write, [`Endpoint::is_let_in`] queries whether the server still knows the user
+// SUMMARY   After a 401 or 403 to a write, [`Endpoint::is_let_in`] checks whether the server still knows the user
 //           and lets them read the database.
 // PROMISES  An expired session is renewed with the next request.
 // DIFFERS   CouchDB's replicator takes every 401 and 403 to a write for a refusal of the document.
@@ -85,7 +85,7 @@ impl Endpoint {
         {
             session.expire(epoch, Instant::now().into_std());
         }
-        // A newer session is known, but was not the refused one.
+        // After a renewal, the answer is about the new session, not the refused one.
         Ok(is_let_in && session.epoch() == epoch)
     }
 

@@ -162,7 +162,7 @@ impl fmt::Display for SentRequest {
 }
 
 impl SentRequest {
-    /// Returns its failure, for a request without a complete response.
+    /// Returns the failure of this request, if it got no complete response.
     pub(crate) fn without_answer(&self, cause: Cause) -> RequestFailed {
         RequestFailed::new(&self.method, &self.url, cause)
     }
@@ -271,7 +271,7 @@ impl RequestFailed {
 /// Why a request failed. The remote's or the network's fault, and worth a later retry, unless stated otherwise.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Cause {
-    /// 429s of the server have raised the interval between requests to its maximum.
+    /// 429s from the server have raised the interval between requests to its maximum.
     #[error("the server answered 429 too often (max_backoff)")]
     MaxBackoff,
     /// A response with this status: 408, or 500 and above.

@@ -1,7 +1,7 @@
 //! When a failed request is retried.
 //!
 //! SUMMARY   [`Backoff`] yields growing delays; [`Retries`] bounds the number and the period of retries.
-//! SOURCE    couch_replicator_httpc: 250 ms, doubled each time, but at most half the health threshold, or a failing
+//! SOURCE    couch_replicator_httpc: 250 ms, doubled each time; for at most half the health threshold, or a failing
 //!           job would look healthy.
 
 use std::time::Duration;
@@ -49,7 +49,7 @@ pub(crate) struct Retries {
 }
 
 impl Retries {
-    /// Allows `left` retries, each of a failure at most `limit` after the first one.
+    /// Allows `left` retries. A failure more than `limit` after the first one is not retried.
     pub const fn new(left: u32, limit: Duration) -> Self {
         Self {
             left,

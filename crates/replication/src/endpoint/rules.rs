@@ -36,7 +36,7 @@ struct RuleEntry {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Hosts {
     Any,
-    /// A name in lower case; with a leading dot it matches suffixes.
+    /// A name in lower case; with a leading dot it matches names with this suffix.
     Name(String),
     Network(IpNet),
 }
@@ -225,7 +225,7 @@ fn forms(address: IpAddr) -> Vec<IpAddr> {
     forms
 }
 
-/// Whether an address is not routed: such addresses include cloud services that hand out credentials.
+/// Whether an address is not routed. Cloud services that hand out credentials have such addresses.
 fn is_link_local(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => v4.is_link_local(),
@@ -317,7 +317,7 @@ impl Hosts {
             Some(domain) => (".", domain),
             None => ("", text),
         };
-        // Normalised like in a URL: IDN, case, other forms of addresses.
+        // Normalised as in a URL: IDN, case, other forms of addresses.
         match Host::parse(name).ok()? {
             Host::Domain(name) if !name.contains(['*', '/']) => {
                 let name = name.strip_suffix('.').unwrap_or(&name);
@@ -349,8 +349,8 @@ fn entries(text: &str) -> Result<Vec<RuleEntry>, String> {
         .collect()
 }
 
-/// Returns the origin of a URL: scheme, host and port, without the trailing dot of a full name. URLs with the same
-/// origin belong to the same server.
+/// Returns the origin of a URL: scheme, host and port, without the trailing dot of a fully qualified name. URLs with
+/// the same origin belong to the same server.
 pub(crate) fn origin(url: &Url) -> String {
     let mut url = url.clone();
     let host = url.host_str().map(str::to_owned);

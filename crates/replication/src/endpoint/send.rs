@@ -1,8 +1,8 @@
 //! Sends a request, with retries.
 //!
 //! SOURCE    couch_replicator_httpc: waits, retries, redirects, rate limits, sessions.
-//! DIFFERS   Redirects are bounded. They stay within the origin of the request; to further origins that the
-//!           configuration names, requests carry no credentials, cookies or user's headers.
+//! DIFFERS   Redirects are bounded. They stay within the origin of the request, or lead to further origins that
+//!           the configuration names; requests to these carry no credentials, cookies or user's headers.
 
 use std::time::{Duration, SystemTime};
 
