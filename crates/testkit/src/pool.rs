@@ -181,7 +181,7 @@ pub struct TestPool {
 }
 
 impl TestPool {
-    /// Starts building a pool with hard limit 3 and soft limit 2, the limits of the reference's own tests.
+    /// Starts building a pool with hard limit 3 and soft limit 2, the limits of CouchDB's own tests.
     pub fn builder() -> TestPoolBuilder {
         TestPoolBuilder::new()
     }
@@ -284,12 +284,12 @@ impl TestPool {
         self.metrics.snapshot(&snapshot.status())
     }
 
-    /// Counts processes and openings of all languages.
+    /// Returns the number of processes of all languages, including those being opened.
     pub async fn proc_count(&self) -> u32 {
         self.call(GetProcCount).await
     }
 
-    /// Counts processes from before the last reload.
+    /// Returns the number of processes from before the last reload.
     pub async fn stale_proc_count(&self) -> u32 {
         self.call(GetStaleProcCount).await
     }

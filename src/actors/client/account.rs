@@ -1,7 +1,7 @@
 //! Accounts for the memory of a connection's requests and replies in flight.
 //!
-//! SUMMARY   A connection counts only while it has more than [`FREE_BYTES`] in flight, which few have; then with all
-//!           of its bytes.
+//! SUMMARY   A connection is counted only while it has more than [`FREE_BYTES`] in flight, which is rare; then all of
+//!           its bytes are counted.
 //! PROMISES  Everything counted is released with the connection.
 
 use std::cell::RefCell;

@@ -3,7 +3,7 @@
 //! SUMMARY   A holder is an authenticated user, else an address, else a user of this machine; all its connections
 //!           together hold at most `held_max` processes of a pool.
 //! PROMISES  A process is counted when it is about to be lent, so concurrent requests cannot exceed the limit either.
-//!           A holder at its limit is refused instead of queued, since it would wait for itself. The process is
+//!           A holder at its limit is refused instead of queued, since it would wait for itself, and the process is
 //!           returned unused.
 //! LIMITS    Counts only processes that connections hold, not those lent for one answer, to functions or to
 //!           `settee attach` over its own pipes. Loans made without a limit do not count after a change that sets one.

@@ -222,8 +222,8 @@ impl Client {
     }
 }
 
-/// Time to check the client's activity. Sent through the mailbox, since all readers of the client are polled after a
-/// message.
+/// Time to check the client's activity. Sent through the mailbox, because all readers of the client are polled after a
+/// message, and then notice that the connection is to end.
 #[derive(Message)]
 #[rtype(result = "()")]
 struct LookAtIdleness;

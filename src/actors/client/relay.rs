@@ -75,7 +75,7 @@ pub(super) struct RelayTerms {
     pub(super) patience: Duration,
 }
 
-/// Messages of an actor to its relay.
+/// Messages from an actor to its relay.
 pub(super) enum Signal {
     /// One of its processes has ended.
     ProcessDown,
@@ -455,7 +455,7 @@ impl Relay {
         TunnelEnd::ended("was ended because of a line that is too long")
     }
 
-    /// Ends with a last line, as far as the client reads it.
+    /// Ends the relay, after writing the pending answers as far as the client reads them in time.
     async fn end_with(mut self, end: TunnelEnd) -> TunnelEnd {
         let flushed = std::future::poll_fn(|cx| self.output.poll_flush(cx));
         // If this times out, the client still learns how it ended.

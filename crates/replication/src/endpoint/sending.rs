@@ -36,7 +36,7 @@ pub(super) struct Sending {
     pub(super) trusted: bool,
     /// Whether the total duration is unlimited.
     pub(super) endless: bool,
-    /// Whether it is made to produce the body of another request that is in flight.
+    /// Whether it fetches data for the body of another request that is in flight.
     pub(super) inside: bool,
 }
 

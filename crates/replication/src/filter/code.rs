@@ -42,7 +42,7 @@ impl FilterError {
         self.why.as_ref()?.cause()
     }
 
-    /// Describes it briefly, as [`Crash::short`].
+    /// Describes it briefly, as [`Crash::short`] does.
     pub fn short(&self) -> String {
         match (&self.why, self.kind) {
             (Some(crash), _) => crash.short(),

@@ -19,7 +19,8 @@ const LOOKS_MAX: u32 = 4;
 const PAUSE: Duration = Duration::from_millis(500);
 
 impl Comparison {
-    /// Rechecks revisions until they are present, or the maximum is reached.
+    /// Rechecks revisions until they are present, or the maximum is reached. Returns those still missing as
+    /// differences.
     pub(super) async fn look_again(&self, suspects: Vec<Leaf>) -> Result<Step, Crash> {
         let mut step = Step::default();
         let mut open = wanted(suspects);

@@ -52,7 +52,7 @@ pub(super) enum Verdict {
     Refused,
     /// The target refuses it, unless it refuses the user altogether.
     RefusedIfLetIn,
-    /// The target refuses it, if it repeats that for the document alone and accepts others.
+    /// The target refuses it, if it repeats the error for this document alone and accepts others.
     RefusedIfRepeated,
     /// The target lacks the attachment that a stub refers to.
     MissingStub,
@@ -137,7 +137,7 @@ pub(super) fn of_batch(reply: &Reply) -> Option<(String, String)> {
     said.map(|said| (said.error, said.reason))
 }
 
-/// An entry of `_bulk_docs` for a document.
+/// An entry in the answer to `_bulk_docs`, for one document.
 #[derive(Debug, Deserialize)]
 pub(super) struct WriteEntry<'a> {
     #[serde(borrow, default)]

@@ -41,7 +41,7 @@ pub(crate) struct Prepared {
     pub(super) uuid: String,
 }
 
-/// Creates missing tables, and `new_uuid` as the uuid if there is none. Reports all documents to `watcher`.
+/// Creates missing tables, and sets the uuid to `new_uuid` if there is none. Reports all documents to `watcher`.
 ///
 /// # Errors
 /// The file has another format, or cannot be read or written. It stays unchanged.

@@ -62,7 +62,7 @@ pub(super) struct Keeper {
     pub(super) update_seq: watch::Sender<Option<u64>>,
     pub(super) database: Option<Database>,
     pub(super) held: Vec<Held>,
-    /// How many snapshots have been taken.
+    /// The number of snapshots taken so far.
     pub(super) held_count: u64,
     pub(super) refusals: Refusals,
     pub(super) log: Logger,
