@@ -86,7 +86,7 @@ def first_line(address: str, customer: str) -> str:
 
 
 def invoice(before: Costs, after: Costs) -> List[str]:
-    """Returns a line with what each customer owes: name, calls, milliseconds of processor time, price."""
+    """Returns one line for each customer: name, calls, milliseconds of processor time, price."""
     lines = []
     for customer, row in sorted(after.items()):
         old = before.get(customer, {"calls": 0, "cpu_us": 0})

@@ -173,7 +173,8 @@ function server(readLine, printLine) {
     throw ['error', 'render_error', `undefined response from ${kind} function`];
   };
 
-  // Reports an error of a rendering function as CouchDB does. Errors that it throws with a name and a reason pass unchanged.
+  // Reports an error of a rendering function as CouchDB does. Errors that it throws with a name and a
+  // reason pass unchanged.
   function rendering(run) {
     try {
       return run();

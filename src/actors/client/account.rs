@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use crate::in_flight::{InFlight, Sender, Share, network_of};
 
-/// Bytes in flight up to which a connection counts as zero.
+/// A connection with at most this many bytes in flight is not counted.
 pub(super) const FREE_BYTES: usize = 64 << 10;
 
 /// The account of one connection.

@@ -1,7 +1,8 @@
 //! Rechecks revisions missing at the target, before they are reported.
 //!
 //! SUMMARY   A replication that is still running delivers some of them meanwhile, and writes at the source replace
-//!           others. Revisions missing after [`LOOKS_MAX`] checks that are still leaves of the source are reported.
+//!           others. Revisions that are missing after [`LOOKS_MAX`] checks and are still leaves of the source are
+//!           reported.
 
 use std::time::Duration;
 

@@ -60,7 +60,7 @@ fn body(documents: &[String]) -> String {
     .concat()
 }
 
-/// Documents whose result is missing in an answer, and the last such answer.
+/// Documents to write again, and the last answer that makes it necessary.
 #[derive(Default)]
 struct Unclear {
     documents: Vec<String>,
@@ -88,7 +88,7 @@ impl Evidence {
         parts.filter(|part| !part.is_empty()).collect()
     }
 
-    /// Returns whether this error refuses the document. `is_alone`: the document was written alone.
+    /// Returns whether the document is refused because of this error. `is_alone`: the document was sent alone.
     fn is_refused(&mut self, document: &str, said: &Outcome, is_alone: bool) -> bool {
         match said.verdict {
             Verdict::Refused => true,

@@ -2,8 +2,8 @@
 //!
 //! SUMMARY   A connection listens; on each notification, and every [`POLL`], it reads the updates after the last
 //!           known one. Writers of this service notify the watcher themselves, unless others wrote in between.
-//! PROMISES  The watcher gets each update, and a document's updates in order. Updates missed without a connection are
-//!           read afterwards.
+//! PROMISES  The watcher gets each update, and a document's updates in order. Updates missed while there was no
+//!           connection are read later.
 
 use std::sync::Arc;
 use std::time::Duration;

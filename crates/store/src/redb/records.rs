@@ -1,7 +1,7 @@
 //! The tables of the file.
 //!
-//! SUMMARY   [`Snapshot`] reads them all, [`Records`] writes them; documents are in [`super::documents`], everything
-//!           small is here.
+//! SUMMARY   [`Snapshot`] reads them all, [`Records`] writes them; documents are in [`super::documents`], the
+//!           rest is here.
 
 use redb::{
     Database, ReadOnlyTable, ReadTransaction, ReadableTable, ReadableTableMetadata, Table,

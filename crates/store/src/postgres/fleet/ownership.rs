@@ -27,7 +27,8 @@ pub(super) const DAEMONS: &str = "SELECT i.epoch, address, version, is_leaving, 
      r.body, (extract(epoch FROM clock_timestamp() - r.at) * 1000)::bigint \
      FROM settee.instances i LEFT JOIN settee.reports r ON r.epoch = i.epoch ORDER BY address, i.epoch";
 
-/// A removed epoch has no row of `status_numbers`; `instances` is not locked, so renewals do not wait.
+/// A removed epoch has no row in `status_numbers`, so nothing is written for it. `instances` is not locked, so that no
+/// renewal waits.
 pub(super) const WRITE_REPORT: &str = "INSERT INTO settee.reports (epoch, body, at) \
      SELECT epoch, $2, clock_timestamp() FROM settee.status_numbers WHERE epoch = $1 \
      ON CONFLICT (epoch) DO UPDATE SET body = excluded.body, at = excluded.at";
