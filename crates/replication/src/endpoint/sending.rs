@@ -86,7 +86,7 @@ impl Sending {
             self.headers.remove(CONTENT_LENGTH);
         }
         if self.spent {
-            return Err(failed("with a body that can be sent once only".into()));
+            return Err(failed("with a body that can only be sent once".into()));
         }
         self.redirects += 1;
         self.url = to;
