@@ -33,7 +33,7 @@ impl NativeServer for Fields {
     }
 }
 
-/// The language: a server for each process. It has no libraries, design documents and the like.
+/// The language: a server for each process. It has no libraries, design documents or the like.
 pub fn field() -> impl Language {
     NativeLanguage::new(|_| Fields::default()).with_abilities(&[Ability::Pipelining])
 }

@@ -22,7 +22,7 @@ import settee
 # What a customer pays: for a thousand calls, and for a second of processor time.
 CALLS_PRICE, CPU_PRICE = 0.10, 0.02
 
-# How many customers call at a time.
+# The number of customers that call at a time.
 AT_ONCE = 16
 
 GREEDY = "customer-0"
@@ -34,7 +34,7 @@ Costs = Dict[str, Dict[str, Any]]
 
 
 class Operator(http.client.HTTPConnection):
-    """The operator of Settee: HTTP over the Unix socket beside the one of the calls."""
+    """The operator of Settee: HTTP over a second Unix socket, next to the one for calls."""
 
     def __init__(self, address: str):
         super().__init__("localhost")
@@ -86,7 +86,7 @@ def first_line(address: str, customer: str) -> str:
 
 
 def invoice(before: Costs, after: Costs) -> List[str]:
-    """Returns a line with what each customer owes: name, calls, milliseconds of processor time, price."""
+    """Returns one line for each customer: name, calls, milliseconds of processor time, price."""
     lines = []
     for customer, row in sorted(after.items()):
         old = before.get(customer, {"calls": 0, "cpu_us": 0})

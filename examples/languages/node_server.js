@@ -7,7 +7,7 @@
 // It supports views, libraries, search indexes and design documents with all kinds of functions, but
 // not `provides` and `registerType`. A reset makes a new vm context for views; design documents
 // have another that stays. Node's vm keeps functions apart from the server, but it is not a sandbox: run
-// only functions of people that you trust.
+// only functions written by people you trust.
 'use strict';
 const fs = require('fs');
 const vm = require('vm');
@@ -173,7 +173,8 @@ function server(readLine, printLine) {
     throw ['error', 'render_error', `undefined response from ${kind} function`];
   };
 
-  // Reports an error of a rendering function as CouchDB does. Errors that the function names pass unchanged.
+  // Reports an error of a rendering function as CouchDB does. Errors that it throws with a name and a
+  // reason pass unchanged.
   function rendering(run) {
     try {
       return run();

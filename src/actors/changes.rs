@@ -1,4 +1,4 @@
-//! Lets an actor follow a watch channel: the configuration, or the database's notices.
+//! Lets an actor follow a watch channel: the configuration, or the database's notifications.
 //!
 //! CALLED    By actors that act on each change: the listener, the service manager, the pressure gauge, the fleet
 //!           member.

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 /// The number of a batch: 1, 2, 3, .. in the order of the changes feed. 0 stands for the start.
 pub type BatchNumber = u64;
 
-/// The state of one run; `S` is a source's sequence, which only has to be cloned.
+/// The state of one run. `S` is the type of the source's sequences, which are only cloned.
 #[derive(Clone, Debug)]
 pub struct Progress<S> {
     in_progress: BTreeMap<BatchNumber, S>,
@@ -54,7 +54,8 @@ impl<S: Clone> Progress<S> {
         }
     }
 
-    /// Records that a checkpoint covers everything up to a batch: the value of [`Progress::through`] when it began.
+    /// Records that a checkpoint covers everything up to a batch: the value of [`Progress::through`] when the
+    /// checkpoint began.
     pub fn commit(&mut self, through: (BatchNumber, S)) {
         self.committed = through;
     }

@@ -136,7 +136,7 @@ pub trait DocumentStore: Send + Sync + fmt::Debug {
     /// deleted before `before`, in seconds since 1970.
     fn purge(&self, before: u64, after: u64, limit: usize) -> Answer<'_, Purged>;
 
-    /// Returns free space in the store to the system, if there is much. Returns the number of bytes.
+    /// Gives free space in the store back to the system, if there is much. Returns the number of bytes given back.
     fn compact(&self) -> Answer<'_, u64>;
 
     /// Returns a snapshot of the store. It is dropped if not read for a minute.

@@ -69,7 +69,7 @@ pub struct Info {
 /// A `_local/` document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LocalDocument {
-    /// How many times it was written; its revision is `0-NUMBER`.
+    /// The number of times it was written; its revision is `0-NUMBER`.
     pub number: u64,
     /// JSON text without `_id` and `_rev`.
     pub body: String,
@@ -87,7 +87,7 @@ pub struct Purged {
 /// Digits of the store's id in a mark.
 const MARK_DIGITS: usize = 8;
 
-/// Returns the mark of a store's id before any failover.
+/// Returns the mark of the store with this id, before any failover.
 pub(super) fn mark(uuid: &str) -> &str {
     uuid.get(..MARK_DIGITS).unwrap_or(uuid)
 }

@@ -164,7 +164,7 @@ impl OpenProblem {
             Self::Limit(error) => ("is at a limit", error),
             Self::Damaged(error) => ("is damaged", error),
             Self::NoStore(error) => ("is not a store", error),
-            Self::Format(error) => ("is of another program", error),
+            Self::Format(error) => ("has another program's format", error),
             Self::Database(error) => ("does not answer", error),
             Self::Refused(error) => ("cannot be used", error),
             Self::Rights(error) => ("lacks rights for this service", error),

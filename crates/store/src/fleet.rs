@@ -148,8 +148,8 @@ pub type IdsSet = Vec<Option<Result<(), IdTaken>>>;
 /// Each answer is an error if the database does not answer, or the store is closed: see
 /// [`StoreError`](super::StoreError).
 pub trait FleetStore: Send + Sync + fmt::Debug {
-    /// Returns a receiver that changes with each notification of a topic, and after the notification connection was
-    /// reopened, as some may have been missed.
+    /// Returns a receiver that changes with each notification of a topic, and when the notification connection is
+    /// reopened, since notifications may have been missed.
     fn told(&self, topic: Topic) -> watch::Receiver<u64>;
 
     /// Adds an epoch, drawn at random by the caller, with a lease, and removes the daemon's former ones. Also
@@ -165,8 +165,9 @@ pub trait FleetStore: Send + Sync + fmt::Debug {
         reach: Reach,
     ) -> Answer<'_, Option<(Vec<ListedDoc>, Counts)>>;
 
-    /// If the lease is valid, claims at most `most` free documents, and an equal part of the documents closed to other
-    /// daemons, in an order that differs between daemons. The first claim of an epoch makes its daemon count as alive.
+    /// If the lease is valid, claims at most `most` free documents, and this daemon's share of the documents whose
+    /// servers other daemons cannot reach, in an order that differs between daemons. The first claim of an epoch makes
+    /// its daemon count as alive.
     fn claim(&self, epoch: Epoch, claim: Claim, most: usize) -> Answer<'_, Claimed>;
 
     /// Releases documents that are still claimed by these claims.
@@ -209,7 +210,7 @@ pub trait FleetStore: Send + Sync + fmt::Debug {
     /// Leaves orders for the owners of jobs. Returns for each whether an owner has a lease.
     fn leave_orders(&self, orders: Vec<Order>) -> Answer<'_, Vec<bool>>;
 
-    /// Takes the orders for an epoch, oldest first.
+    /// Removes and returns the orders for an epoch, oldest first.
     fn take_orders(&self, epoch: Epoch) -> Answer<'_, Vec<Order>>;
 
     /// Returns all settings made at run time.

@@ -70,7 +70,7 @@ impl StorePlace {
         }
     }
 
-    /// Returns a snapshot of the store. No service may be using a store in a file. Blocks if the store is a file.
+    /// Returns a snapshot of the store. If the store is a file, no service may be using it, and the call blocks.
     ///
     /// # Errors
     /// See [`OpenError`].

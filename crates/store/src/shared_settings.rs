@@ -52,7 +52,7 @@ impl SharedSettingsError {
         match self {
             Self::Store(_) => "check that the database of [store] url can be reached",
             Self::Differ { .. } => {
-                "to change it, change it for all daemons and reload them, or stop all first (one that died counts for 30 s)"
+                "to change it, change it for all daemons and reload them, or stop all first (one that died counts as running for 30 s)"
             }
             Self::File { .. } => {
                 "let this user, and no other, read and write the file and its folder"
@@ -90,7 +90,8 @@ pub async fn join(fleet: &dyn FleetStore, config: &Config) -> Result<bool, Share
     take_secrets(fleet, config).await
 }
 
-/// Publishes this daemon's explicit secrets after a change: from then on the others must have the same.
+/// Publishes hashes of this daemon's explicit secrets after a change: from then on the others must have the same
+/// secrets.
 ///
 /// # Errors
 /// See [`SharedSettingsError`].
@@ -205,7 +206,7 @@ async fn tell(
     Ok(())
 }
 
-/// Copies secrets that another daemon generated first to this daemon's files. Returns whether any changed.
+/// If another daemon was the first to generate a secret, copies it to this daemon's file. Returns whether any changed.
 async fn take_secrets(
     fleet: &dyn FleetStore,
     config: &Config,

@@ -38,7 +38,7 @@ impl Sent {
     /// Waits for the answer.
     ///
     /// # Errors
-    /// The prompt's.
+    /// The prompt failed.
     ///
     /// # Panics
     /// There is no answer within [`PATIENCE`](crate::PATIENCE).
@@ -83,7 +83,7 @@ impl TestClient {
     /// Waits for the answer to its request.
     ///
     /// # Errors
-    /// The manager's.
+    /// The manager refused the request.
     ///
     /// # Panics
     /// It has not requested anything, or there is no answer.
@@ -191,7 +191,7 @@ impl TestClient {
     /// Sends a command and waits for its answer.
     ///
     /// # Errors
-    /// The prompt's.
+    /// The prompt failed.
     pub async fn prompts(&self, line: &str) -> Result<String, PromptError> {
         self.sends(line).answer().await
     }
@@ -212,7 +212,7 @@ impl TestClient {
         }))
     }
 
-    /// Returns its process. The result is whether it still held it.
+    /// Gives its process back. Returns whether it still held the process.
     ///
     /// # Panics
     /// It holds nothing.
@@ -220,7 +220,7 @@ impl TestClient {
         self.returns_as(ReturnStatus::Ok).await
     }
 
-    /// Returns its process as broken. The result is whether it still held it.
+    /// Gives its process back as broken. Returns whether it still held the process.
     ///
     /// # Panics
     /// It holds nothing.

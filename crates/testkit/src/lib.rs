@@ -3,8 +3,8 @@
 //! SUMMARY   [`TestPool`] is a real process manager with its own limits; [`TestClient`] is a scripted client;
 //!           [`ScriptedChild`] is a real child that follows its [`Script`]; [`FakeLanguage`] is a
 //!           language for paused time; [`Probe`] records messages; [`eventually`] waits for a state.
-//! PROMISES  Nothing sleeps for a fixed time: a wait ends with its event, or fails the test with its name after
-//!           [`PATIENCE`]. [`TestPool::assert_quiet`] proves that no client, waiter, process actor, child, grandchild
+//! PROMISES  Nothing sleeps for a fixed time: a wait ends with its event, or after [`PATIENCE`] fails the test, naming
+//!           the event. [`TestPool::assert_quiet`] proves that no client, waiter, process actor, child, grandchild
 //!           or file is left.
 //! CALLED    By tests, on the arbiter of the test (`#[actix_rt::test]`).
 //! SOURCE    couchdb_os_proc_pool.erl: its scripted clients, and `ping`, which checks that a client gets a process

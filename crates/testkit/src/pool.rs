@@ -181,7 +181,7 @@ pub struct TestPool {
 }
 
 impl TestPool {
-    /// Starts building a pool with hard limit 3 and soft limit 2, the limits of the reference's own tests.
+    /// Starts building a pool with hard limit 3 and soft limit 2, the limits of CouchDB's own tests.
     pub fn builder() -> TestPoolBuilder {
         TestPoolBuilder::new()
     }
@@ -208,24 +208,25 @@ impl TestPool {
         Caller::new(self.manager.clone())
     }
 
-    /// Wants any process of the default language.
+    /// Returns a request for any process of the default language.
     pub fn any(&self) -> Want {
         self.any_of(&self.default_language)
     }
 
-    /// Wants any process of a language.
+    /// Returns a request for any process of a language.
     pub fn any_of(&self, language: &str) -> Want {
         Want::language(LanguageName::new(language))
     }
 
-    /// Wants a process of the default language that knows the design document `id` of `db`, with a fixed body.
+    /// Returns a request for a process of the default language that knows the design document `id` of `db`, which has a
+    /// fixed body.
     pub fn ddoc(&self, db: &str, id: &str) -> Want {
         let body = format!(r#""language":"{}""#, self.default_language);
         self.ddoc_with(db, id, &body)
     }
 
-    /// Wants a process that knows the design document `id` of `db` with these further members, as JSON text without
-    /// braces.
+    /// Returns a request for a process that knows the design document `id` of `db` with these further members, given as
+    /// JSON text without braces.
     ///
     /// # Panics
     /// It is not a valid design document.
@@ -284,12 +285,12 @@ impl TestPool {
         self.metrics.snapshot(&snapshot.status())
     }
 
-    /// Counts processes and openings of all languages.
+    /// Returns the number of processes of all languages, including those being opened.
     pub async fn proc_count(&self) -> u32 {
         self.call(GetProcCount).await
     }
 
-    /// Counts processes from before the last reload.
+    /// Returns the number of processes from before the last reload.
     pub async fn stale_proc_count(&self) -> u32 {
         self.call(GetStaleProcCount).await
     }

@@ -80,7 +80,8 @@ impl ScriptedChild {
         format!("/bin/sh {}", self.folder.path.join("child.sh").display())
     }
 
-    /// Returns a language whose processes follow the script. Abilities are not probed, since scripts count starts.
+    /// Returns a language whose processes follow the script. Abilities are not probed: a probe would start one more
+    /// process, and scripts count starts.
     pub fn language(&self) -> CommandLanguage {
         CommandLanguage::from_spec(self.spec()).without_probes()
     }

@@ -1,7 +1,7 @@
 //! Accounts for the memory of a connection's requests and replies in flight.
 //!
-//! SUMMARY   A connection counts only while it has more than [`FREE_BYTES`] in flight, which few have; then with all
-//!           of its bytes.
+//! SUMMARY   A connection is counted only while it has more than [`FREE_BYTES`] in flight, which is rare; then all of
+//!           its bytes are counted.
 //! PROMISES  Everything counted is released with the connection.
 
 use std::cell::RefCell;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use crate::in_flight::{InFlight, Sender, Share, network_of};
 
-/// Bytes in flight up to which a connection counts as zero.
+/// A connection with at most this many bytes in flight is not counted.
 pub(super) const FREE_BYTES: usize = 64 << 10;
 
 /// The account of one connection.

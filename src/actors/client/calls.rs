@@ -1,6 +1,6 @@
 //! Executes a client's requests.
 //!
-//! SUMMARY   Answers some requests at once; each other one becomes a task that owns the request's ticket, so that its
+//! SUMMARY   Answers some requests at once; every other request becomes a task that owns its ticket, so that its
 //!           answer, or its loss, reaches the client. A long line is parsed on another thread.
 
 use std::rc::Rc;
@@ -30,7 +30,7 @@ use crate::messages::proc_manager::Want;
 use crate::operations::CallName;
 use crate::query_server::known_ddocs::KnownDdocs;
 
-/// The value of `get_proc`, with `config`, and of `attach`, with `end`.
+/// The value that answers `get_proc`, with `config`, or `attach`, with `end`.
 #[derive(Serialize)]
 pub(super) struct Lent<'a> {
     proc: String,

@@ -4,8 +4,8 @@
 //!           (SCM_RIGHTS) with one line: its input and its output. A [`Relay`] serves them. The line is empty, or the
 //!           final state from the previous service ([`Resume`]). The connection stays open for the last line, which
 //!           reports how the client's process ended.
-//! PROMISES  The relay ends with the connection, and the connection soon after the relay. The system closes
-//!           unexpected descriptors.
+//! PROMISES  The relay ends with the connection, and the connection soon after the relay. Unexpected descriptors are
+//!           closed.
 //! LIMITS    Unix sockets only. Each such client takes three of the service's descriptors.
 
 use std::io;

@@ -1,12 +1,12 @@
 //! Limits the processes of one pool that a holder has at a time.
 //!
-//! SUMMARY   A holder is an authenticated user, else an address, else a user of this machine; all its connections
-//!           together hold at most `held_max` processes of a pool.
+//! SUMMARY   A holder is an authenticated user, else an address (with IPv6, a network of 64 bits), else a user of this
+//!           machine; all its connections together hold at most `held_max` processes of a pool.
 //! PROMISES  A process is counted when it is about to be lent, so concurrent requests cannot exceed the limit either.
-//!           A holder at its limit is refused instead of queued, since it would wait for itself. The process is
+//!           A holder at its limit is refused instead of queued, since it would wait for itself, and the process is
 //!           returned unused.
-//! LIMITS    Counts only processes that connections hold, not those lent for one answer, to functions or to
-//!           `settee attach` over its own pipes. Loans made without a limit do not count after a change that sets one.
+//! LIMITS    Counts only processes that connections hold: not those lent to function calls, or to `settee attach` over
+//!           its own pipes. Loans made without a limit do not count after a change that sets one.
 
 use std::cell::RefCell;
 use std::net::IpAddr;
@@ -26,7 +26,7 @@ const HOLDERS_SWEEP_MIN: usize = 64;
 pub(super) enum HeldBy {
     /// A configured user.
     User(String),
-    /// All clients with this address.
+    /// All clients with this IPv4 address, or in this IPv6 network of 64 bits.
     Address(IpAddr),
     /// A user of this machine.
     Uid(u32),

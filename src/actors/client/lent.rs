@@ -2,9 +2,9 @@
 //!
 //! SUMMARY   Takes and resets a process before reading anything; then each line goes to the process, and all its
 //!           output up to the answer is returned, as with `attach`.
-//! PROMISES  A connection not ended by its client gets a last line, `["error", NAME, REASON]`: no process, its exit,
-//!           a protocol violation, a timeout, the service's shutdown. A process is returned after an answered reset,
-//!           or is replaced.
+//! PROMISES  A connection not ended by its client gets a last line, `["error", NAME, REASON]`. Its cause is a lack of
+//!           processes, the process's exit, a protocol violation, a timeout, or the service's shutdown. A process is
+//!           returned after an answered reset, or is replaced.
 //! SOURCE    Postfix master: a connection has its process until it ends. The error line is CouchDB's.
 
 use std::rc::Rc;
@@ -84,7 +84,7 @@ impl Drop for EndCount {
 /// Minimum time between two checks of the client's activity.
 const LOOK_PAUSE: Duration = Duration::from_millis(1);
 
-/// Takes a process and resets it. Its claim ends once a process is lent or refused: from then on the pool's own tables
+/// Takes a process and resets it. The claim ends once a process is lent or refused: from then on the pool's own tables
 /// count loans and waiters.
 async fn get_claimed_proc(
     caller: &Caller,
@@ -222,8 +222,8 @@ impl Client {
     }
 }
 
-/// Time to check the client's activity. Sent through the mailbox, since all readers of the client are polled after a
-/// message.
+/// Time to check the client's activity. Sent through the mailbox, because all readers of the client are polled after a
+/// message, and then notice that the connection is to end.
 #[derive(Message)]
 #[rtype(result = "()")]
 struct LookAtIdleness;

@@ -1,8 +1,8 @@
 //! The login of TCP clients, before anything else.
 //!
 //! SUMMARY   [`take_first`] handles lines of a connection before admission, [`log_in`] the call `auth`.
-//! PROMISES  Before admission, a connection may send lines of [`LINE_BYTES_MAX`] within [`WAIT`]; anything but a
-//!           valid name and password ends it. Reading pauses while a password is checked.
+//! PROMISES  Before admission, a connection may send lines of at most [`LINE_BYTES_MAX`] within [`WAIT`]; anything
+//!           but a valid name and password ends it. Reading pauses while a password is checked.
 //! LIMITS    `[server] tcp` is not encrypted: use `[ssl] tcp` for other machines.
 
 use std::rc::Rc;

@@ -4,9 +4,9 @@
 //!           output up to its answer. Between two lines the process may be returned; another one with the same
 //!           lessons then answers the next line.
 //! PROMISES  Lines are answered in order, each once: by the process, or by one error line of the protocol. A process
-//!           is returned only when nothing is unanswered and another one can be brought to the same state
-//!           ([`Taught::is_portable`]). When the service ends, unanswered lines return to the client with its lessons
-//!           ([`Resume`]). When the relay is dropped, its process is returned like that of a dead client.
+//!           is returned only when it has answered all lines sent to it and another one can be brought to the same
+//!           state ([`Taught::is_portable`]). When the service ends, unanswered lines return to the client with its
+//!           lessons ([`Resume`]). When the relay is dropped, its process is returned like that of a dead client.
 //! CALLED    By the client whose connection passed the pipes, as a task that ends with its actor.
 //! SOURCE    couch_os_process, from the other end of its pipes.
 //! LIMITS    Reads ahead at most [`LINES_UNANSWERED_MAX`] lines, or [`LINE_BYTES_MAX`] bytes of lines.
@@ -61,7 +61,7 @@ const UNSENT_BYTES_MAX: usize = 1 << 20;
 /// How long the client may take to read its last answers when the service ends the relay.
 const LAST_WORDS_WAIT: Duration = Duration::from_secs(2);
 
-/// Offset of a signal's exit status, as in a shell.
+/// The exit status of a process killed by a signal is this plus the signal's number, as in a shell.
 const SIGNALLED: i32 = 128;
 
 /// A client's terms.
@@ -75,7 +75,7 @@ pub(super) struct RelayTerms {
     pub(super) patience: Duration,
 }
 
-/// Messages of an actor to its relay.
+/// Messages from an actor to its relay.
 pub(super) enum Signal {
     /// One of its processes has ended.
     ProcessDown,
@@ -201,7 +201,8 @@ impl Relay {
         }
     }
 
-    /// Returns until when the oldest line can wait for a process: an error must reach the client before it gives up.
+    /// Returns the time until which the oldest line can wait for a process: an error must reach the client before the
+    /// client gives up.
     fn patient_until(&self) -> Instant {
         let since = self
             .unanswered
@@ -455,7 +456,7 @@ impl Relay {
         TunnelEnd::ended("was ended because of a line that is too long")
     }
 
-    /// Ends with a last line, as far as the client reads it.
+    /// Ends the relay, after writing the pending answers as far as the client reads them in time.
     async fn end_with(mut self, end: TunnelEnd) -> TunnelEnd {
         let flushed = std::future::poll_fn(|cx| self.output.poll_flush(cx));
         // If this times out, the client still learns how it ended.

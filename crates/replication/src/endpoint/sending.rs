@@ -36,7 +36,7 @@ pub(super) struct Sending {
     pub(super) trusted: bool,
     /// Whether the total duration is unlimited.
     pub(super) endless: bool,
-    /// Whether it is made to produce the body of another request that is in flight.
+    /// Whether it fetches data for the body of another request that is in flight.
     pub(super) inside: bool,
 }
 
@@ -86,7 +86,7 @@ impl Sending {
             self.headers.remove(CONTENT_LENGTH);
         }
         if self.spent {
-            return Err(failed("with a body that can be sent once only".into()));
+            return Err(failed("with a body that can only be sent once".into()));
         }
         self.redirects += 1;
         self.url = to;

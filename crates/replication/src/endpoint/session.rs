@@ -12,7 +12,7 @@ use reqwest::header::{HeaderMap, WWW_AUTHENTICATE};
 
 use super::cookie::SessionCookie;
 
-/// A session is renewed after this part of its life, in tenths.
+/// A session with a `Max-Age` is renewed after this part of it, in tenths.
 const RENEWED_AFTER: u32 = 9;
 
 /// The session of an endpoint.

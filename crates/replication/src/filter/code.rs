@@ -9,7 +9,7 @@ use crate::crash::Crash;
 use crate::endpoint::{Cause, Endpoint, Request, StatusCode, encode_doc_id};
 use crate::open::db_info;
 
-/// Why the code of a filter is unknown. Temporary for the replication: the source may return, and the design
+/// Why the code of a filter is unknown. A replication treats this as temporary: the source may return, and the design
 /// document may be created.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text}")]
@@ -42,7 +42,7 @@ impl FilterError {
         self.why.as_ref()?.cause()
     }
 
-    /// Describes it briefly, as [`Crash::short`].
+    /// Describes it briefly, as [`Crash::short`] does.
     pub fn short(&self) -> String {
         match (&self.why, self.kind) {
             (Some(crash), _) => crash.short(),

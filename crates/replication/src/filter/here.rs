@@ -2,8 +2,8 @@
 //!
 //! SUMMARY   [`FilterHere::open`] makes one when a run begins, from the source's design document at that time;
 //!           [`FilterHere::passing`] filters documents.
-//! PROMISES  For the whole run the function is the one in the replication's id. A batch has at most [`DOCS_MAX`]
-//!           documents and, unless it is a single document, [`BYTES_MAX`] bytes.
+//! PROMISES  A run uses the filter function whose code is part of the replication's id. A batch has at most
+//!           [`DOCS_MAX`] documents and, unless it is a single document, [`BYTES_MAX`] bytes.
 //! SOURCE    couch_changes: filter/3 - each changed leaf is filtered separately, including deletions and design
 //!           documents. If a function fails, the replication fails, as the feed does in CouchDB.
 //! DIFFERS   The request that a function sees has no headers and no peer, because no client sent it.
@@ -42,8 +42,8 @@ impl FilterHere {
     /// Makes the filter of a replication with the id `id`; `None` if it needs none, or the source runs it.
     ///
     /// # Errors
-    /// [`Crash::FilterFailed`]: the filter is invalid or missing, or its function is not the one in the id. Another
-    /// crash if the design document cannot be read.
+    /// [`Crash::FilterFailed`]: the filter is invalid or missing, or its function is not the one that `id` was computed
+    /// from. Another crash if the design document cannot be read.
     pub async fn open(
         replication: &Replication,
         id: &ReplicationId,

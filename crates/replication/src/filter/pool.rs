@@ -35,7 +35,7 @@ pub enum FilterKind {
 /// Resolves to whether each document passes, or to a message that says why there is no answer.
 pub type Answer = LocalBoxFuture<'static, Result<Vec<bool>, String>>;
 
-/// A prepared filter function, on the replication's thread. Dropping an answer cancels it.
+/// A prepared filter function, on the replication's thread. Dropping its [`Answer`] cancels the call.
 pub type FilterRun = Box<dyn Fn(Vec<Box<RawValue>>) -> Answer>;
 
 type Open = dyn Fn(FilterFunction) -> Result<FilterRun, String> + Send + Sync;

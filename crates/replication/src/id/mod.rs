@@ -138,7 +138,7 @@ fn add_options(list: &mut List, options: &Options, filter_code: Option<&str>, te
     if let Some(seq) = &options.since_seq {
         erlang::json(seq.as_json(), list.element(term));
     }
-    // Two engines may pass different documents, except that ids select the same documents in any engine.
+    // Two engines may select different documents with the same filter, unless it lists ids.
     let runs_here = options.filter_at == FilterAt::Settee;
     if runs_here && !matches!(options.filter, Filter::DocIds(_)) {
         erlang::binary("filter_at_settee", list.element(term));

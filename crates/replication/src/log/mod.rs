@@ -130,7 +130,7 @@ impl CheckpointError {
         move |error| Self::Failed { step, error }
     }
 
-    /// Returns the error of one side, if it was that.
+    /// Returns the error of the side that failed; `None` if a database was restarted or set back.
     pub(crate) fn log_error(&self) -> Option<&LogError> {
         match self {
             Self::Failed { error, .. } => Some(error),
@@ -161,7 +161,7 @@ pub struct LogIds<'a> {
 }
 
 impl<'a> LogIds<'a> {
-    /// Makes the ids of the logs of a replication with the base id `base`.
+    /// Makes the log ids of the replication with the base id `base`.
     pub fn new(
         base: &str,
         replication: &'a Replication,
@@ -215,7 +215,7 @@ pub async fn find(endpoint: &Endpoint, ids: &LogIds<'_>) -> Result<CheckpointLog
     Ok(log)
 }
 
-/// Rewrites a log found under an older id under the newest: the older id may be unknown next time.
+/// Writes a log found under an older id to the newest one: an older id changes with the server's host name or port.
 ///
 /// # Errors
 /// As for a checkpoint: something else has written another log, or the database refuses it.
@@ -320,7 +320,8 @@ pub async fn checkpoint(
 /// Checks that both databases are still those that the run opened, and that the source is not behind `read`.
 ///
 /// # Errors
-/// One is gone, closed to this user, or a different one: the next run determines where to continue.
+/// A database is gone, denies access or was replaced, or the source was set back: the next run determines where to
+/// continue.
 pub async fn check_databases(source: &Side, target: &Side, read: &Seq) -> Result<(), Crash> {
     let both = futures_util::future::join(db_info(&source.endpoint), db_info(&target.endpoint));
     let (of_source, of_target) = both.await;
@@ -352,7 +353,7 @@ impl Side {
 /// Commits a database's writes, and returns its start time.
 ///
 /// # Errors
-/// The answer is not a 201 with a start time, or there is none.
+/// The answer is not a 201 with a start time, or there is no answer.
 pub(crate) async fn ensure_full_commit(endpoint: &Endpoint) -> Result<String, LogError> {
     #[derive(Deserialize)]
     struct Committed {
@@ -368,7 +369,7 @@ pub(crate) async fn ensure_full_commit(endpoint: &Endpoint) -> Result<String, Lo
     Ok(committed.instance_start_time)
 }
 
-/// Writes a log and remembers its revision. An earlier try with a lost answer also counts as success.
+/// Writes a log and remembers its revision. Also succeeds if an earlier attempt wrote it and only the answer was lost.
 ///
 /// # Errors
 /// [`LogError::Conflict`] if the log has other content by now; otherwise the database refused it, or did not answer.

@@ -1,8 +1,9 @@
 //! Options: names, types, bounds, defaults.
 //!
 //! SOURCE    couch_replicator_parse, convert_options, check_options.
-//! DIFFERS   Numbers have bounds. Ids in `doc_ids` are percent-decoded, but pluses are kept: CouchDB never finds a
-//!           document with a plus in its id. `null` counts as missing for `filter` and `since_seq`.
+//! DIFFERS   Numbers have bounds. Ids in `doc_ids` are percent-decoded, but pluses are kept: CouchDB turns them into
+//!           spaces, and so never finds a document with a plus in its id. `null` counts as missing for `filter` and
+//!           `since_seq`.
 
 use std::ops::RangeInclusive;
 use std::str::FromStr;

@@ -44,7 +44,7 @@ impl fmt::Display for ProxySpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match mask_url(&self.0) {
             Some(masked) => f.write_str(&masked),
-            // Validated at construction, with a password that URLs cannot contain.
+            // Valid without its password, which has characters that URLs cannot contain.
             None => {
                 let shown = user_info(&self.0).map_or(&*self.0, |info| &self.0[info.end..]);
                 f.write_str(&mask_params(shown))

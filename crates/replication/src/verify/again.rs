@@ -1,7 +1,8 @@
 //! Rechecks revisions missing at the target, before they are reported.
 //!
 //! SUMMARY   A replication that is still running delivers some of them meanwhile, and writes at the source replace
-//!           others. Revisions missing after [`LOOKS_MAX`] checks that are still leaves of the source are reported.
+//!           others. Revisions that are missing after [`LOOKS_MAX`] checks and are still leaves of the source are
+//!           reported.
 
 use std::time::Duration;
 
@@ -19,7 +20,8 @@ const LOOKS_MAX: u32 = 4;
 const PAUSE: Duration = Duration::from_millis(500);
 
 impl Comparison {
-    /// Rechecks revisions until they are present, or the maximum is reached.
+    /// Rechecks revisions until they are present, or the maximum is reached. Returns those still missing as
+    /// differences.
     pub(super) async fn look_again(&self, suspects: Vec<Leaf>) -> Result<Step, Crash> {
         let mut step = Step::default();
         let mut open = wanted(suspects);

@@ -1,8 +1,8 @@
 //! Compares the attachments of revisions that both sides have: names, lengths and, optionally, bytes.
 //!
 //! PROMISES  The target is queried only for revisions that have attachments at the source. Bytes are compared as they
-//!           arrive, uncompressed; one piece from each side is in memory, or all of it if no URL can name the
-//!           attachment.
+//!           arrive, uncompressed; one piece from each side is in memory, or the whole attachment if no URL can name
+//!           it.
 
 use std::collections::BTreeMap;
 

@@ -1,6 +1,6 @@
 //! Verifies that a target has everything that a replication should have written.
 //!
-//! SUMMARY   [`Verifier::run`] reads the source's feed like the replication, queries the target for missing leaf
+//! SUMMARY   [`Verifier::run`] reads the source's feed as the replication does, queries the target for missing leaf
 //!           revisions, and compares the attachments of the others ([`attachments`]). Missing revisions are checked
 //!           again at the end ([`again`]) before they are reported.
 //! PROMISES  Writes nothing. Memory is bounded by [`BATCHES`] batches and [`SUSPECTS_MAX`] revisions, whatever the
@@ -41,7 +41,7 @@ use reading::{Reader, chunks};
 /// Number of batches of the feed that are compared concurrently.
 const BATCHES: usize = 4;
 
-/// Number of missing revisions kept for a later check at which all of them are checked at once.
+/// Once this many missing revisions await a later check, all of them are rechecked.
 const SUSPECTS_MAX: usize = 10_000;
 
 /// A leaf revision of a document.

@@ -1,7 +1,7 @@
 //! Reads revisions of one database: the lengths of their attachments and, on request, their bodies.
 //!
-//! SUMMARY   [`Reader::read`] uses `_bulk_get`. It reads documents that the answer omits one by one, and all documents
-//!           if the database has no `_bulk_get`. Attachments are stubs.
+//! SUMMARY   [`Reader::read`] uses `_bulk_get`. Documents that the answer omits are read one by one, as are all
+//!           documents if the database has no `_bulk_get`. Attachments are stubs.
 
 use std::cell::Cell;
 

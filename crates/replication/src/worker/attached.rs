@@ -1,4 +1,4 @@
-//! The sources of a document's attachments: the parts of its answer, or separate requests.
+//! The sources of a document's attachments: parts of the answer that contains it, or separate requests.
 
 use super::Worker;
 use super::document::{self, Attachment, DocMeta};

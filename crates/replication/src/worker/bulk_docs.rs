@@ -4,12 +4,12 @@
 //!           at the end.
 //! PROMISES  A batch that is too large for the target, or that is rejected because of one document, is split in
 //!           halves down to that document, which is refused. Each refusal is reported with id and reason. Documents
-//!           with an unclear result are rewritten as often as requests are retried; then the job ends. An unknown
-//!           error refuses a document on evidence: the target accepts a neighbour, and repeats the error for the
-//!           document alone.
+//!           with an unclear result are rewritten as often as requests are retried; then the job ends. A document
+//!           with an unknown error is refused only if the target accepts another document and repeats the error for
+//!           this one alone.
 //! SOURCE    `couch_replicator_worker:flush_docs`, `couch_replicator_api_wrap:update_docs`.
-//! DIFFERS   In CouchDB, a batch is written once it has exceeded the limit, and each error of a document refuses it at
-//!           once.
+//! DIFFERS   In CouchDB, a batch is written once it has exceeded the limit, and a document with any error is refused
+//!           at once.
 
 use std::borrow::Cow;
 
@@ -60,7 +60,7 @@ fn body(documents: &[String]) -> String {
     .concat()
 }
 
-/// Documents whose result is missing in an answer, and the last such answer.
+/// Documents to write again, and the last answer that makes it necessary.
 #[derive(Default)]
 struct Unclear {
     documents: Vec<String>,
@@ -77,8 +77,8 @@ struct Evidence {
 }
 
 impl Evidence {
-    /// Returns the parts of a batch, in the reverse order of their writing: once a neighbour was written, documents
-    /// that the target may refuse are written individually.
+    /// Returns the parts of a batch, the last to write first: once a neighbour has been written, documents that the
+    /// target may refuse are written individually.
     fn parts(&self, documents: Vec<String>) -> Vec<Vec<String>> {
         let (alone, together): (Vec<String>, Vec<String>) = documents
             .into_iter()
@@ -88,7 +88,7 @@ impl Evidence {
         parts.filter(|part| !part.is_empty()).collect()
     }
 
-    /// Returns whether this error refuses the document. `is_alone`: the document was written alone.
+    /// Returns whether the document is refused because of this error. `is_alone`: the document was sent alone.
     fn is_refused(&mut self, document: &str, said: &Outcome, is_alone: bool) -> bool {
         match said.verdict {
             Verdict::Refused => true,

@@ -202,7 +202,7 @@ impl Worker {
         ask(&self.source, asked, attachments).await
     }
 
-    /// Puts those wanted documents of an answer in the batch that pass the filter and have no attachments. Returns what
+    /// Adds to the batch the wanted documents of an answer that pass the filter and have no attachments. Returns what
     /// is still open.
     async fn take(
         &self,

@@ -61,7 +61,7 @@ pub(super) struct Text<'a>(#[serde(borrow)] pub(super) Cow<'a, str>);
 /// A revision's hash and those of its ancestors, newest first.
 #[derive(Debug, Deserialize)]
 pub(super) struct Branch<'a> {
-    /// The generation of the first.
+    /// The generation of the first hash.
     pub(super) start: u64,
     #[serde(borrow)]
     ids: Vec<Text<'a>>,
@@ -75,7 +75,7 @@ impl Branch<'_> {
     }
 }
 
-/// A document's metadata of an attachment.
+/// The metadata of an attachment in its document.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Attachment {

@@ -10,7 +10,7 @@ use super::document::DocMeta;
 use super::verdict::{Outcome, Verdict, WriteEntry, of_entry};
 
 /// Returns each document's outcome; `None` if the text is not a response to `_bulk_docs`. After an `aborted` request,
-/// only documents listed as written are.
+/// only the documents listed as written were written.
 pub(super) fn verdicts(answer: &[u8], documents: &[String], aborted: bool) -> Option<Vec<Outcome>> {
     let entries: Vec<WriteEntry<'_>> = serde_json::from_slice(answer).ok()?;
     let mut outcomes: Vec<Option<Outcome>> = vec![None; documents.len()];
@@ -56,7 +56,7 @@ pub(super) fn verdicts(answer: &[u8], documents: &[String], aborted: bool) -> Op
 
 /// The positions of documents in a request.
 struct Places<'a> {
-    /// Entries match the documents by order and number.
+    /// Whether there is one entry for each document, in the same order.
     is_positional: bool,
     by_rev: FxHashMap<(&'a str, &'a str), usize>,
     by_id: FxHashMap<&'a str, Vec<usize>>,

@@ -2,9 +2,9 @@
 //!
 //! SUMMARY   [`Worker::read_inline`] reads them with `_bulk_get`, including inline attachments, and puts them in the
 //!           batch: ids are then only in bodies, never in paths.
-//! PROMISES  A document that cannot be read like this is refused by name and the work continues. A source that fails,
-//!           or announces a revision without delivering it, ends the job as with other documents.
-//! LIMITS    An answer has at most 64 MiB; longer ones are refused.
+//! PROMISES  A document that cannot be read like this is reported as refused, and the work continues. A source that
+//!           fails, or announces a revision without delivering it, ends the job as with other documents.
+//! LIMITS    An answer has at most 64 MiB; a document that needs a longer one is refused.
 
 use slog::warn;
 use tokio::time::{Instant, sleep};

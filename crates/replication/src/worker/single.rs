@@ -179,7 +179,7 @@ impl Single<'_> {
         Ok(None)
     }
 
-    /// Returns why the source cannot be opened; `crash` if it can, and the document is at fault.
+    /// Returns why the source cannot be opened, or `crash` if it can be: then the document is at fault.
     async fn or_closed(&self, crash: Crash) -> Crash {
         why_closed(&self.worker.source).await.unwrap_or(crash)
     }

@@ -2,12 +2,12 @@
 //!
 //! SUMMARY   [`of_put`] interprets the answer to a document written individually, [`of_entry`] an entry of
 //!           `_bulk_docs`, [`of_batch`] its whole answer.
-//! PROMISES  Only an answer about the document, in a database's form, refuses it: answers of proxies or firewalls do
-//!           not, except 413. An unknown error, for example of a failing validation function or of a map function that
-//!           the target's engine does not compile, refuses it if repeated ([`super::bulk_docs`], [`super::single`]).
-//!           Everything else is retried, and ends the job if it persists.
+//! PROMISES  A document is refused only after an answer about it in a database's form, or after a 413: other answers of
+//!           proxies or firewalls are ignored. After an unknown error, for example of a failing validation function or
+//!           of a map function that the target's engine does not compile, it is refused if the error is repeated
+//!           ([`super::bulk_docs`], [`super::single`]). Everything else is retried, and ends the job if it persists.
 //! SOURCE    `couch_replicator_api_wrap:update_doc`, `couch_replicator_worker:flush_docs`.
-//! DIFFERS   In CouchDB, each error of an entry refuses the document at once, as does each 401 and 403.
+//! DIFFERS   In CouchDB, a document is refused at once after any error of its entry, and after any 401 or 403.
 
 use std::borrow::Cow;
 
@@ -32,7 +32,7 @@ const OF_DOCUMENT: [&str; 10] = [
 ];
 /// Errors of one document for which `_bulk_docs` rejects the whole batch.
 const OF_BATCH: [&str; 2] = ["doc_validation", "illegal_docid"];
-/// Errors of an entry that concern the server or are temporary: they refuse no document, however often they occur.
+/// Errors of an entry that concern the server or are temporary: no document is refused because of them.
 const OF_SERVER: [&str; 7] = [
     "internal_server_error",
     "service_unavailable",
@@ -52,7 +52,7 @@ pub(super) enum Verdict {
     Refused,
     /// The target refuses it, unless it refuses the user altogether.
     RefusedIfLetIn,
-    /// The target refuses it, if it repeats that for the document alone and accepts others.
+    /// The target refuses it, if it repeats the error for this document alone and accepts others.
     RefusedIfRepeated,
     /// The target lacks the attachment that a stub refers to.
     MissingStub,
@@ -137,7 +137,7 @@ pub(super) fn of_batch(reply: &Reply) -> Option<(String, String)> {
     said.map(|said| (said.error, said.reason))
 }
 
-/// An entry of `_bulk_docs` for a document.
+/// An entry in the answer to `_bulk_docs`, for one document.
 #[derive(Debug, Deserialize)]
 pub(super) struct WriteEntry<'a> {
     #[serde(borrow, default)]

@@ -33,7 +33,8 @@ const REMOVE_LOCALS: &str = "DELETE FROM settee.locals WHERE id = ANY($1)";
 const KEEP: &str = "INSERT INTO settee.jobs (doc_id, kept, kept_at) SELECT *, $3 FROM unnest($1::text[], $2::text[]) \
      ON CONFLICT (doc_id) DO UPDATE SET kept = excluded.kept, kept_at = excluded.kept_at";
 
-/// If a document no longer requests a replication, other documents may own that one. A new row has no replication yet.
+/// A document that no longer requests a replication gives up its replication id, which another document may then take.
+/// A new row has no replication id yet.
 const WANT: &str = "INSERT INTO settee.jobs (doc_id, wanted, kept_at) SELECT *, $3 FROM unnest($1::text[], $2::boolean[]) \
      ON CONFLICT (doc_id) DO UPDATE SET wanted = excluded.wanted, \
      rep_id = CASE WHEN excluded.wanted THEN jobs.rep_id END, past = CASE WHEN excluded.wanted THEN jobs.past END";
@@ -62,7 +63,7 @@ pub(super) fn document(row: &Row) -> Result<Document, tokio_postgres::Error> {
     })
 }
 
-/// Documents in a transaction: as in the database, and as earlier writes have left them.
+/// The documents of a transaction: as in the database, with the changes of its earlier writes.
 pub(super) struct Batch<'w> {
     shared: &'w Shared,
     seq: u64,
@@ -187,7 +188,7 @@ impl<'w> Batch<'w> {
         Ok(number)
     }
 
-    /// Returns the saved documents, in the form for a watcher.
+    /// Returns the saved documents, in the form that a watcher gets.
     pub fn news(&self) -> Vec<(String, Option<Class>)> {
         let saved = self.saved.iter().filter_map(|id| self.documents.get(id));
         let class = |document: &Document| {
@@ -238,7 +239,7 @@ impl<'w> Batch<'w> {
         join_all(all).await.into_iter().collect()
     }
 
-    /// Returns the saved documents that began or ceased to request a replication.
+    /// Returns the saved documents that began (`true`) or ceased (`false`) to request a replication.
     fn turned<'d>(&self, saved: &[&'d Document]) -> Vec<(&'d str, bool)> {
         let asks = |d: &Document| !d.deleted && self.shared.watcher.asks(&d.id, &d.body);
         let known = |id: &str| self.jobs.get(id).is_some_and(|job| job.wanted);

@@ -1,7 +1,7 @@
 //! Exports from a PostgreSQL database, and imports that replace its content.
 //!
 //! PROMISES  An export is one transaction with one snapshot. A replacement is one transaction as well: complete or not
-//!           at all. No daemon runs meanwhile; a starting one waits until it ends.
+//!           at all. No daemon runs during a replacement; a starting one waits for its end.
 
 use std::sync::Arc;
 

@@ -2,8 +2,8 @@
 //!
 //! SUMMARY   A connection listens; on each notification, and every [`POLL`], it reads the updates after the last
 //!           known one. Writers of this service notify the watcher themselves, unless others wrote in between.
-//! PROMISES  The watcher gets each update, and a document's updates in order. Updates missed without a connection are
-//!           read afterwards.
+//! PROMISES  The watcher gets each update, and a document's updates in order. Updates missed while there was no
+//!           connection are read later.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,14 +26,15 @@ const POLL: Duration = Duration::from_secs(10);
 /// Maximum number of documents read at a time.
 const DOCUMENTS_MAX: u64 = 1000;
 
-/// The server's id and the timeline of its log: a promoted standby starts a new one, and may lack the last updates.
+/// The store's id and the timeline of PostgreSQL's log: a promoted standby starts a new timeline, and may lack the last
+/// updates.
 pub(super) const MARK: &str =
     "m.server_uuid || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)";
 
 /// Number of hexadecimal digits of a timeline.
 const TIMELINE_DIGITS: usize = 8;
 
-/// Returns the mark of sequence numbers from [`MARK`]'s answer.
+/// Returns the mark of sequence numbers, given the answer to [`MARK`].
 pub(super) fn mark_of(answer: &str) -> String {
     let (uuid, timeline) = answer.split_at(answer.len().saturating_sub(TIMELINE_DIGITS));
     match timeline.trim_start_matches('0') {

@@ -3,7 +3,7 @@
 //! SUMMARY   [`Acknowledged`] remembers them; [`keep_again`] rewrites those of which the database has an older value.
 //! PROMISES  The latest value set by any daemon wins: times are the database's.
 //! CALLED    After a failover, before an owner reads the rows of jobs, and before an export.
-//! LIMITS    Only the latest [`ACKNOWLEDGED_MAX`].
+//! LIMITS    Only the latest [`ACKNOWLEDGED_MAX`] are remembered.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::{Mutex, PoisonError};
@@ -70,7 +70,8 @@ pub(super) async fn keep_again(shared: &Shared, docs: Option<&[String]>) -> Resu
     let rows = done.map_err(|failed| shared.failed(problem(&failed.error)))?;
     if !rows.is_empty() {
         warn!(shared.log, "pauses and priorities that the database has lost are written again"; "count" => rows.len(),
-              "effect" => "what this service had acknowledged holds", "remedy" => "have the primary wait for its standby");
+              "effect" => "what this service acknowledged is in effect again",
+              "remedy" => "have the primary wait for its standby");
     }
     Ok(())
 }

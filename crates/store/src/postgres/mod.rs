@@ -141,7 +141,7 @@ fn storable(id: &str) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Returns ids to search for: existing ones contain no NUL.
+/// Returns the ids to search for, without those that contain a NUL: no document has such an id.
 fn known(ids: impl IntoIterator<Item = String>) -> Param {
     let ids = ids.into_iter().filter(|id| !id.contains('\0'));
     Param::Texts(ids.collect())

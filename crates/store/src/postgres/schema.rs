@@ -1,7 +1,7 @@
 //! The tables and their creation.
 //!
-//! PROMISES  Created in one transaction, under a lock: services that start simultaneously create one schema. Another
-//!           program's tables are not touched.
+//! PROMISES  The tables are created in one transaction, under a lock: services that start simultaneously create one
+//!           schema. Another program's tables are not touched.
 
 use tokio_postgres::Client;
 use tokio_postgres::types::{ToSql, Type};
@@ -24,7 +24,7 @@ const ADDITIONS: &str = "ALTER TABLE settee.jobs ADD COLUMN IF NOT EXISTS server
      epoch bigint PRIMARY KEY, body text NOT NULL, at timestamptz NOT NULL); \
      CREATE INDEX IF NOT EXISTS jobs_claims ON settee.jobs (coalesce(owner, 0), hashtext(doc_id)) WHERE wanted";
 
-/// Their format version. Earlier formats were never released.
+/// The format version of the tables. Earlier formats were never released.
 pub(crate) const FORMAT: i32 = 2;
 
 /// The lock for creating tables: the letters "settee".

@@ -1,4 +1,4 @@
-//! Requests of the store's handles to its thread.
+//! Runs the requests of the store's handles on its thread.
 //!
 //! LIMITS    At most [`REQUESTS_MAX`] requests are in flight; later callers wait. Lease requests never do.
 
@@ -73,7 +73,8 @@ impl StoreThread {
         }))
     }
 
-    /// Reads rows of documents' jobs, after rewriting values acknowledged by this daemon.
+    /// Reads rows of documents' jobs, after rewriting those values acknowledged by this daemon that the database has
+    /// lost.
     pub fn read_kept<T: Send + 'static>(
         &self,
         sql: &'static str,

@@ -1,7 +1,7 @@
 //! Writes: concurrent ones share a transaction.
 //!
-//! SUMMARY   [`Writer`] locks the row of `meta`, reads the documents of a batch's writes, lets the writes decide, and
-//!           writes the outcome: two round trips for any number of writes.
+//! SUMMARY   [`Writer`] locks the row of `meta`, reads the documents of a batch's writes, applies the writes in
+//!           memory, and saves the outcome: two round trips for any number of writes.
 //! PROMISES  Writers of all services are serialized. A write is answered after its commit and, unless that takes longer
 //!           than [`REQUEST_MAX`], after the watcher was notified. A failed transaction writes nothing, unless the
 //!           connection was lost during the commit: then the outcome is unknown.

@@ -141,7 +141,8 @@ pub(crate) fn snapshot(path: &Path) -> Result<StoreSnapshot, OpenProblem> {
     Ok(StoreSnapshot::new(uuid, seq, source))
 }
 
-/// Writes these rows to a new file, replacing an existing one. Root gives it to the owner of its folder. Blocks.
+/// Writes these rows to a new file, replacing an existing one. A file made by root is given to the owner of its folder.
+/// Blocks.
 ///
 /// # Errors
 /// A row is an error, a service uses the file, or the system refuses. The existing file stays unchanged.

@@ -71,7 +71,7 @@ pub(crate) fn open(place: &StorePlace) -> Result<Database, OpenProblem> {
                 drop(open_unchanged(path)?);
             }
             let opened = once_free(|| builder.create(path));
-            // A file's name is durable once its folder is synced; so is a folder's own.
+            // A file's name is durable once its folder is synced, and the folder's name once its parent is.
             sync_folders(path)?;
             opened
         }

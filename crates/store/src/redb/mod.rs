@@ -3,7 +3,7 @@
 //! SUMMARY   [`RedbStore`] passes each request to the thread. Queued writes share one transaction.
 //! PROMISES  An acknowledged write is on disk. An unusable file is an error with the reason; it is never replaced by
 //!           an empty one.
-//! LIMITS    One process uses the file.
+//! LIMITS    Only one process can use the file at a time.
 
 mod documents;
 pub(super) mod export;

@@ -1,7 +1,7 @@
 //! The tables of the file.
 //!
-//! SUMMARY   [`Snapshot`] reads them all, [`Records`] writes them; documents are in [`super::documents`], everything
-//!           small is here.
+//! SUMMARY   [`Snapshot`] reads them all, [`Records`] writes them; documents are in [`super::documents`], the
+//!           rest is here.
 
 use redb::{
     Database, ReadOnlyTable, ReadTransaction, ReadableTable, ReadableTableMetadata, Table,
@@ -41,7 +41,7 @@ pub(crate) struct Prepared {
     pub(super) uuid: String,
 }
 
-/// Creates missing tables, and `new_uuid` as the uuid if there is none. Reports all documents to `watcher`.
+/// Creates missing tables, and sets the uuid to `new_uuid` if there is none. Reports all documents to `watcher`.
 ///
 /// # Errors
 /// The file has another format, or cannot be read or written. It stays unchanged.

@@ -4,7 +4,7 @@
 //! PROMISES  No write is answered before its transaction is on the disk. When a transaction fails, all of it
 //!           is undone, all its callers are notified, and the next request reopens the file. A snapshot is
 //!           read between other requests; while it is held, the file keeps its data.
-//! LIMITS    A snapshot is dropped by the first request later than [`HELD_IDLE_MAX`] after it was last read, and
+//! LIMITS    A snapshot is dropped by the first request made more than [`HELD_IDLE_MAX`] after it was last read, and
 //!           when the file is closed after an error.
 
 use std::io;
@@ -62,7 +62,7 @@ pub(super) struct Keeper {
     pub(super) update_seq: watch::Sender<Option<u64>>,
     pub(super) database: Option<Database>,
     pub(super) held: Vec<Held>,
-    /// How many snapshots have been taken.
+    /// The number of snapshots taken so far.
     pub(super) held_count: u64,
     pub(super) refusals: Refusals,
     pub(super) log: Logger,

@@ -1,7 +1,7 @@
 //! A file that redb opens without modifying it: writes are kept in memory.
 //!
-//! SUMMARY   redb writes even to files that it only reads: that the file is open, and repairs after a killed service.
-//!           [`UnchangedFile`] diverts these writes.
+//! SUMMARY   redb writes even to files that it only reads: it marks a file as open, and repairs it after a service was
+//!           killed. [`UnchangedFile`] diverts these writes.
 //! PROMISES  No byte of the file changes. Locks work as usual: another holder is noticed, and others are refused.
 //! CALLED    By an export of a store that no service uses; at each start, to verify the store first.
 //! LIMITS    Diverted writes take memory, a block of [`BLOCK`] bytes each; opening and reading make few.
@@ -27,7 +27,7 @@ struct Part {
 }
 
 impl Part {
-    /// Returns the first part of a range.
+    /// Returns the part of a range that is in its first block.
     fn first(at: u64, length: usize) -> Self {
         let (block, within) = (at / BLOCK, (at % BLOCK) as usize);
         let length = length.min(BLOCK as usize - within);

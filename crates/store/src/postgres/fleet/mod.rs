@@ -77,7 +77,7 @@ impl PostgresFleet {
     }
 }
 
-/// Returns ids to search for: existing ones contain no NUL.
+/// Returns the ids to search for, without those that contain a NUL: no document has such an id.
 fn texts<'a>(ids: impl IntoIterator<Item = &'a DocId>) -> Param {
     let ids = ids.into_iter().filter(|id| !id.contains('\0'));
     Param::Texts(ids.map(|id| id.to_string()).collect())

@@ -27,7 +27,8 @@ pub(super) const DAEMONS: &str = "SELECT i.epoch, address, version, is_leaving, 
      r.body, (extract(epoch FROM clock_timestamp() - r.at) * 1000)::bigint \
      FROM settee.instances i LEFT JOIN settee.reports r ON r.epoch = i.epoch ORDER BY address, i.epoch";
 
-/// A removed epoch has no row of `status_numbers`; `instances` is not locked, so renewals do not wait.
+/// A removed epoch has no row in `status_numbers`, so nothing is written for it. `instances` is not locked, so that no
+/// renewal waits.
 pub(super) const WRITE_REPORT: &str = "INSERT INTO settee.reports (epoch, body, at) \
      SELECT epoch, $2, clock_timestamp() FROM settee.status_numbers WHERE epoch = $1 \
      ON CONFLICT (epoch) DO UPDATE SET body = excluded.body, at = excluded.at";
@@ -45,8 +46,8 @@ pub(super) fn entry(name: &DaemonName, epoch: Epoch, former: Vec<Epoch>) -> Vec<
     ]
 }
 
-/// Enters an epoch, and removes its former ones, `$4`, and those that have neither a lease nor documents. A removed
-/// epoch leaves only statuses of documents.
+/// Adds an epoch, and removes its daemon's former ones, `$4`, and all that have neither a lease nor documents. A
+/// removed epoch leaves only statuses of documents.
 pub(super) fn take_epoch() -> String {
     format!(
         "WITH over AS (SELECT epoch FROM settee.instances i WHERE lease_until <= clock_timestamp() \
@@ -256,10 +257,10 @@ pub(super) fn noted() -> String {
     )
 }
 
-/// Documents that some live daemons must not claim, each with these daemons, `closed_to`: they cannot reach one of its
-/// servers, and another live daemon can reach all. Only documents that satisfy `which` are checked, and none unless
-/// `told` selects rows of `unreached`. The planner cannot estimate how many are closed: `closed` is used with `IN`
-/// rather than joined to jobs, which would become a nested loop.
+/// Selects documents that some live daemons must not claim, each with these daemons, `closed_to`: they cannot reach one
+/// of the document's servers, while another live daemon can reach all. Only documents that satisfy `which` are checked,
+/// and none unless `told` selects rows of `unreached`. The planner cannot estimate the number of these documents:
+/// `closed` is used with `IN` rather than joined to jobs, which would become a nested loop.
 pub(super) fn closed(told: &str, which: &str) -> String {
     format!(
         "live AS (SELECT epoch FROM settee.instances WHERE lease_until > clock_timestamp() \
