@@ -169,7 +169,7 @@ impl Service {
         self.connections.add(client, ctx.address().recipient());
     }
 
-    /// Answers later connections that the service has left this address.
+    /// Answers later connections with the reason why the service has left this address.
     fn turn_away(&mut self, ctx: &mut Context<Self>) {
         let Some(acceptor) = self.acceptor.take() else {
             return;

@@ -129,7 +129,7 @@ fn require_openable(config: &Config) -> Result<(), CliError> {
     Ok(())
 }
 
-/// Returns a note on the setting with another default than CouchDB's, if a CouchDB configuration does not set it.
+/// Returns a note on the setting whose default differs from CouchDB's, if CouchDB's files are read and leave it unset.
 fn differences(loaded: &Loaded, files: &[PathBuf]) -> &'static str {
     let origin = loaded
         .config

@@ -225,7 +225,7 @@ async fn carry_out(args: &Args, languages: &Registry) -> Result<(), CliError> {
     }
 }
 
-/// Prints a job or a document without one; for a pattern, at most [`SHOWN_MAX`] jobs with matching names.
+/// Prints a job, or a document that has no job; for a pattern, at most [`SHOWN_MAX`] jobs with matching names.
 async fn show(service: &Service, name: &str, json: bool) -> Result<(), CliError> {
     let jobs = if is_pattern(name) {
         let query = JobsQuery {
