@@ -4,7 +4,7 @@
 //!           `--against-running` the service reports what a reload would change ([`against_running`]).
 //! PROMISES  Passwords in commands are hidden. Nothing is changed, and without `--sandbox` nothing is started except
 //!           shells that parse commands. Certificates are read, and the folders of files and sockets checked, with the
-//!           errors of `serve`.
+//!           same errors as in `serve`.
 
 mod against_running;
 mod cells;
@@ -31,7 +31,7 @@ use super::output;
 use super::serve::log_file_error;
 use super::service_socket::SocketArgs;
 
-/// Maximum width of a `key = value` for which the column of origins makes room, in characters.
+/// The column of origins begins after the longest `key = value` of at most this many characters.
 const ALIGNED_MAX: usize = 60;
 
 /// Options of `settee check-config`.
