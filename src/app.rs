@@ -120,7 +120,7 @@ pub enum StartError {
     Program(#[source] io::Error),
 }
 
-/// A program or a service with its own languages.
+/// Builds a program, or a service, with its own languages.
 ///
 /// [`run`](Self::run) turns it into the whole program `settee`, whose commands know the languages;
 /// [`start`](Self::start) into a service inside another program.

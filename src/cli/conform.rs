@@ -315,7 +315,7 @@ impl Args {
         output.write(&text).map(drop)
     }
 
-    /// Returns the section of a pool that has the cell of the command line.
+    /// Returns a pool's section with the cell that the options request.
     fn section(&self) -> Result<PoolConfig, CliError> {
         let absolute = |path: &PathBuf| {
             let hint = "name an existing file or folder";

@@ -167,12 +167,11 @@ fn wrong_replication(error: &SpecError) -> CliError {
     CliError::new(Exit::Usage, what, hint)
 }
 
-/// Only compares both sides of a replication; `refused` lists known refusals of the target. Returns whether
-/// everything was compared: false if the reader of the differences is gone; in a list of several, whether the target
-/// lacks nothing.
+/// Compares both sides of a replication without running it; `refused` lists known refusals of the target. Returns
+/// `false` if the reader of the differences is gone, or if the target of one of several replications lacks something.
 ///
 /// # Errors
-/// As `settee replicate --verify=only`.
+/// Those of `settee replicate --verify=only`.
 pub(super) fn verify(
     replication: Replication,
     config: Config,

@@ -142,7 +142,7 @@ impl<'a> Sink<'a> {
         }
     }
 
-    /// Renames the file and prints its number of documents.
+    /// Gives the complete file its name, and prints the number of its documents.
     ///
     /// # Errors
     /// The export has no last line, or a write fails.
