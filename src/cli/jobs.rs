@@ -147,8 +147,8 @@ Example:
 Example:
   settee jobs apply fleet.toml --dry-run")]
     Apply(ApplyArgs),
-    /// Compare both sides of a document's replication: print each revision that the target lacks. Of several jobs, print
-    /// a line each, and a sum.
+    /// Compare both sides of a document's replication: print each revision that the target lacks. Of several jobs,
+    /// print a line each, and a sum.
     ///
     /// As `settee replicate --verify=only`, with the document's source, target, credentials and filter. The job keeps
     /// running.
