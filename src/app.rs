@@ -120,7 +120,7 @@ pub enum StartError {
     Program(#[source] io::Error),
 }
 
-/// A program or a service with its own languages.
+/// Builds a program, or a service, with its own languages.
 ///
 /// [`run`](Self::run) turns it into the whole program `settee`, whose commands know the languages;
 /// [`start`](Self::start) into a service inside another program.
@@ -363,7 +363,7 @@ impl Assembly {
         }
     }
 
-    /// Returns the parts of HTTP.
+    /// Returns the options of the HTTP server.
     fn http(&self, pool: PoolHandle, services: &ClientContext) -> HttpOptions {
         HttpOptions {
             local: Rc::clone(&self.sockets.local),
@@ -497,7 +497,7 @@ impl Daemon {
     }
 }
 
-/// Starts the store, and returns whether it is open.
+/// Starts the store. Returns it, and whether it is open.
 ///
 /// A configured or existing store has to be usable, since it may hold replications. A missing file in the default place
 /// is created when first needed: a service that only lends processes needs none. A file in the default place that

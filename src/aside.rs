@@ -1,7 +1,7 @@
 //! Work on long input, on a separate thread, so that other users of the current thread do not wait for it.
 //!
 //! SUMMARY   [`aside`] processes bytes: short input at once, long input in turn on another thread.
-//! CALLED    By HTTP for bodies, by clients of the sockets and children for lines.
+//! CALLED    For the bodies of HTTP requests, and for lines from clients and from query servers.
 
 use std::io;
 

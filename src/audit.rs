@@ -75,8 +75,8 @@ impl AuditLog {
         }))
     }
 
-    /// Returns why orders are refused now: the last record could not be written. The refusal's own record is the next
-    /// attempt.
+    /// Returns why orders are refused now: the last record could not be written. The record of the refused order is the
+    /// next attempt to write one.
     pub(crate) fn refusal(&self) -> Option<String> {
         self.0.required.as_ref()?.failure()
     }
@@ -236,7 +236,7 @@ impl Drop for PendingOrder {
 }
 
 impl Done {
-    /// It affected this many objects, with unknown earlier states.
+    /// Returns an effect on this many objects whose earlier states are unknown.
     pub(crate) fn to(count: usize) -> Self {
         Self {
             count: Some(count),
@@ -244,7 +244,7 @@ impl Done {
         }
     }
 
-    /// It affected this many objects, with these earlier states.
+    /// Returns an effect on this many objects with these earlier states.
     pub(crate) fn after(count: usize, before: Value) -> Self {
         Self {
             before,
@@ -307,7 +307,7 @@ impl Done {
         Self::after(count, object(before)).asked(object(asked))
     }
 
-    /// Returns the effect on the configuration, with hidden secrets.
+    /// Returns the effect on the configuration, with secrets hidden.
     pub(crate) fn of_config(changes: &[Change]) -> Self {
         let applied = changes
             .iter()
@@ -404,7 +404,7 @@ fn cut(mut text: String) -> String {
     text
 }
 
-/// As [`cut`]; a value that is too long becomes the beginning of its text.
+/// Like [`cut`]: a value that is too long becomes the beginning of its text.
 fn cut_value(value: Value) -> Value {
     let text = value.to_string();
     if text.len() > TEXT_BYTES_MAX {

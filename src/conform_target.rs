@@ -64,7 +64,7 @@ impl peer::Target for Target {
 }
 
 impl Target {
-    /// Runs the daemon's own probes, each for at most `time`.
+    /// Runs the daemon's own probes, each for at most `time`, and returns the abilities that they found.
     pub async fn abilities(&self, language: &str, spawner: &Spawner, time: Duration) -> Abilities {
         let abilities = match self {
             Self::Command(command) => Abilities::to_probe(command.clone()),

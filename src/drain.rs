@@ -1,7 +1,7 @@
 //! Drain: whether this daemon takes new work.
 //!
 //! SUMMARY   A daemon is drained before its machine is serviced: until undrained, it lends no process and runs no
-//!           replication; earlier loans may end. All parts share one [`Drain`].
+//!           replication; earlier loans continue. All parts share one [`Drain`].
 //! CALLED    Set by HTTP. Checked by the manager of pools for each loan; followed by services, the scheduler and the
 //!           fleet member.
 //! LIMITS    A restarted daemon takes work.
@@ -27,7 +27,7 @@ impl Drain {
         })
     }
 
-    /// Returns since when the daemon is drained, if it is.
+    /// Returns when the daemon was drained, if it is drained now.
     pub fn since(&self) -> Option<WallTime> {
         *self.0.borrow()
     }
@@ -36,7 +36,7 @@ impl Drain {
         self.since().is_some()
     }
 
-    /// Returns a receiver of every change.
+    /// Returns a receiver of the state, notified when it changes.
     pub fn follow(&self) -> watch::Receiver<Option<WallTime>> {
         self.0.subscribe()
     }

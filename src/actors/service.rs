@@ -2,10 +2,10 @@
 //!
 //! SUMMARY   Accepts a connection when admission finds that a process is or can be available, and starts a client
 //!           that is lent one for the connection's lifetime.
-//! PROMISES  Decides nothing: [`accept`] consults [`policy::admission`] after every change of the pool. Other
-//!           connections wait in the system's backlog, and are served later without loss. A removed service closes
-//!           its socket last and answers connections still waiting ([`leaving`]), unless the program ends and a
-//!           service manager keeps the socket.
+//! PROMISES  Decides nothing: [`accept`] consults [`policy::admission`] after every change of the pool.
+//!           Connections not yet accepted wait in the system's backlog; none is lost. A removed service closes its
+//!           socket last and answers connections still waiting ([`leaving`]), unless the program ends and was passed
+//!           the socket: the next program then serves them.
 //! CALLED    By the service manager, one for each `[services.NAME]`.
 //! SOURCE    Postfix master: a line in master.cf.
 
@@ -169,7 +169,7 @@ impl Service {
         self.connections.add(client, ctx.address().recipient());
     }
 
-    /// Answers later connections that the service has left this address.
+    /// Answers later connections with the reason why the service has left this address.
     fn turn_away(&mut self, ctx: &mut Context<Self>) {
         let Some(acceptor) = self.acceptor.take() else {
             return;

@@ -73,7 +73,7 @@ impl ServiceManager {
         }
     }
 
-    /// Returns its pid, to watch it by.
+    /// Returns the pid by which it can be monitored.
     pub fn pid(&self) -> Pid {
         self.pid_guard.pid()
     }

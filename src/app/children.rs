@@ -86,7 +86,7 @@ pub(super) fn pressure_gauge(options: PressureOptions) -> ChildSpec {
     })
 }
 
-/// The HealthWatcher, on a different thread from the pools, since it describes all of them.
+/// The HealthWatcher, on a different thread from the pools, so that they do not wait while it checks.
 pub(super) fn health_watcher(options: HealthOptions, arbiter: Rc<OwnArbiter>) -> ChildSpec {
     ChildSpec::new("health_watcher", SHUTDOWN_MAX, move || {
         let watcher = HealthWatcher::new(options.clone());

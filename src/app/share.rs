@@ -1,4 +1,4 @@
-//! Settings that a service shares with the other daemons of its database, at its start.
+//! Prepares, when a service starts, the settings that it shares with the other daemons of its database.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use store::Store;
 use store::shared_settings::{self, SharedSettingsError};
 
 /// Prepares the settings shared by daemons of one database. If the database is available, explicit secrets are
-/// compared before any login, and generated ones adopted; else the ConfigListener does so once it is available. `None`
-/// if the store is not shared, or the configuration has no sources to reread.
+/// compared before any login, and generated ones adopted; else the ConfigListener does so once it is available. Returns
+/// `None` if the store is not shared, or the configuration has no sources to reread.
 pub(super) async fn share(
     store: &Store,
     is_open: bool,

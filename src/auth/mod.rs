@@ -2,9 +2,10 @@
 //!
 //! SUMMARY   [`Authority`] has the admins and users of the current configuration. A login costs a slow hash on a
 //!           separate thread, a repeated one a lookup in a small cache.
-//! PROMISES  A wrong name takes as long as a wrong password. At most [`WAITING_MAX`] logins are pending, of which
-//!           [`WAITING_OF_ADDRESS_MAX`] from one address; [`CHECKS_MAX`] of them are being hashed. Failures are counted
-//!           by name and address together: no other login is delayed. A changed password invalidates the cached one.
+//! PROMISES  A wrong name takes as long as a wrong password. At most [`WAITING_MAX`] logins are pending, at most
+//!           [`WAITING_OF_ADDRESS_MAX`] of them from one address; [`CHECKS_MAX`] are hashed at a time. Failures are
+//!           counted by name and address together: no other login is delayed. A changed password invalidates the
+//!           cached one.
 //! SOURCE    couch_httpd_auth, chttpd_auth_lockout.
 //! DIFFERS   Users are in the configuration: there is no `_users` database. A lockout is reported with
 //!           429 and not with 403.
@@ -84,7 +85,7 @@ pub struct Authority {
     config: watch::Receiver<Arc<Config>>,
     checks: Arc<Semaphore>,
     waiting: Mutex<Waiting>,
-    /// Keyed hash of name, password and the hash it was checked against -> until when it counts.
+    /// When each cached login expires, by a keyed hash of its name, password and configured password hash.
     remembered: Mutex<HashMap<[u8; 32], Instant>>,
     failures: Mutex<HashMap<Suspect, (u32, Instant)>>,
     /// Makes every failure take the same time.
@@ -215,7 +216,7 @@ impl Authority {
         checked.await.map_err(|_| LoginError::NoThread)
     }
 
-    /// Hashed, because a name may be as long as a request.
+    /// Returns the key for counting failures: a hash, because a name may be as long as a request.
     fn suspect(&self, name: &str, from: Option<IpAddr>) -> Suspect {
         let mut mac = keyed(&self.cache_key);
         mac.update(format!("{from:?} {name}").as_bytes());

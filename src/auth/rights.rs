@@ -111,13 +111,13 @@ impl Rights {
 pub struct CallerLimits {
     /// The only pools that the caller may use; `None`: no such limit.
     pub pools: Option<Arc<[String]>>,
-    /// Whether configured commands are excluded, in every pool: the code, and the choice of its language, come from
-    /// outside.
+    /// Whether languages run by configured commands are excluded in every pool, because both the code and the choice
+    /// of its language come from outside.
     pub built_in_only: bool,
 }
 
 impl CallerLimits {
-    /// Returns the limits of another database's code.
+    /// Returns the limits of code from another database.
     #[must_use]
     pub(crate) fn of_other_databases() -> Self {
         Self {

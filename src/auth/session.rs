@@ -1,9 +1,9 @@
 //! Sessions: the content of the cookie `AuthSession`.
 //!
 //! SUMMARY   `NAME:TIME:SESSION:SIGNATURE` in URL-safe Base64; the time of issue in hexadecimal seconds and the
-//!           session's random number, signed with the secret and the salt of the admin's password.
-//! PROMISES  Only logged-out sessions are kept in memory. A session ends by logout, by timeout, and when the secret,
-//!           the password or the admin changes.
+//!           session's random number, signed with the secret and the salt of the user's password.
+//! PROMISES  Only logged-out sessions are kept in memory. A session ends by logout, by timeout, and when the secret or
+//!           the password changes or the user is removed.
 //! SOURCE    couch_httpd_auth: cookie_authentication_handler/1, cookie_auth_cookie/4.
 //! DIFFERS   Signed only with SHA-256. In CouchDB a cookie stays valid after its session was logged out.
 
@@ -25,7 +25,7 @@ const COOKIE_BYTES_MAX: usize = 1024;
 /// A valid session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Session {
-    /// The admin.
+    /// The user's name; admins are users, too.
     pub name: String,
     /// Whether a tenth of its time has passed, so that its cookie should be renewed.
     pub needs_renewal: bool,
@@ -34,7 +34,7 @@ pub struct Session {
 }
 
 impl Authority {
-    /// Begins a session after a login; returns its cookie, or `None` if there is no such admin.
+    /// Begins a session after a login; returns its cookie, or `None` if no user with a password has this name.
     pub fn begin(&self, name: &str) -> Option<String> {
         self.issue_at(name, random(), SystemTime::now())
     }

@@ -2,8 +2,8 @@
 //!
 //! SUMMARY   Passes its pipes to the service and waits for the end. If the service ends between two lines, the pipes go
 //!           to the service's successor, with the required state.
-//! PROMISES  Small and quick to start: no runtime, no configuration file, at most two threads. However it ends, even if
-//!           killed, its connection ends with it and the service reclaims the process. It waits for a missing
+//! PROMISES  Small and quick to start: no runtime, no configuration file, at most three threads. However it ends, even
+//!           if killed, its connection ends with it and the service reclaims the process. It waits for a missing
 //!           service as long as CouchDB waits for an answer, minus a tenth.
 
 use std::io::ErrorKind;

@@ -17,7 +17,7 @@ use crate::cli::exit::CliError;
 /// Stack of a copying thread, in bytes: its calls are shallow.
 const STACK_BYTES: usize = 64 * 1024;
 
-/// The service's ends, and the copying to do here.
+/// The pipe ends to pass to the service, and those that this program copies.
 pub(super) struct Pipes {
     /// The service reads lines from it.
     pub(super) input: OwnedFd,
@@ -58,7 +58,7 @@ impl Pipes {
         })
     }
 
-    /// Starts copying, until the ends passed to the service are closed.
+    /// Starts the copying, which ends when the ends passed to the service are closed.
     ///
     /// # Errors
     /// The system cannot create another thread.

@@ -13,7 +13,7 @@ use std::os::fd::RawFd;
 use child::cell::launcher::{self, Request};
 use child::cell::{own, subordinate};
 
-/// The exit status for an invalid command line, as for a cell that cannot be made.
+/// The exit status for an invalid command line, the same as for a cell that cannot be made.
 const USAGE_STATUS: i32 = 125;
 
 /// Returns the arguments for `cell` if the program was called with that subcommand.

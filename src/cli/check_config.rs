@@ -4,7 +4,7 @@
 //!           `--against-running` the service reports what a reload would change ([`against_running`]).
 //! PROMISES  Passwords in commands are hidden. Nothing is changed, and without `--sandbox` nothing is started except
 //!           shells that parse commands. Certificates are read, and the folders of files and sockets checked, with the
-//!           errors of `serve`.
+//!           same errors as in `serve`.
 
 mod against_running;
 mod cells;
@@ -31,7 +31,7 @@ use super::output;
 use super::serve::log_file_error;
 use super::service_socket::SocketArgs;
 
-/// Maximum width of a `key = value` for which the column of origins makes room, in characters.
+/// The column of origins begins after the longest `key = value` of at most this many characters.
 const ALIGNED_MAX: usize = 60;
 
 /// Options of `settee check-config`.
@@ -129,7 +129,7 @@ fn require_openable(config: &Config) -> Result<(), CliError> {
     Ok(())
 }
 
-/// Returns a note on the setting with another default than CouchDB's, if a CouchDB configuration does not set it.
+/// Returns a note on the setting whose default differs from CouchDB's, if CouchDB's files are read and leave it unset.
 fn differences(loaded: &Loaded, files: &[PathBuf]) -> &'static str {
     let origin = loaded
         .config

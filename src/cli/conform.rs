@@ -311,11 +311,11 @@ impl Args {
             (false, None) => summary(report),
             (false, Some(_)) => return Ok(()),
         };
-        // If the output is closed, the exit code remains.
+        // If the reader is gone, the exit code still tells the result.
         output.write(&text).map(drop)
     }
 
-    /// Returns the section of the command's pool that determines its cell.
+    /// Returns a pool's section with the cell that the options request.
     fn section(&self) -> Result<PoolConfig, CliError> {
         let absolute = |path: &PathBuf| {
             let hint = "name an existing file or folder";

@@ -1,6 +1,6 @@
 //! `settee drain`: makes the running service refuse new work, or accept it again.
 //!
-//! SUMMARY   One request to the service; with `--wait`, polls every [`LOOK_EVERY`] until no work remains.
+//! SUMMARY   Sends one request to the service; with `--wait`, polls every [`LOOK_EVERY`] until no work remains.
 
 use std::time::Duration;
 

@@ -96,7 +96,7 @@ unsafe fn overwrite(text: *mut c_char) {
     }
 }
 
-/// Closes this process to others of its user, permanently.
+/// Keeps other processes of this user from reading or tracing this one, permanently.
 ///
 /// # Errors
 /// The system refuses.

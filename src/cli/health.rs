@@ -1,6 +1,6 @@
 //! `settee health`: acknowledges problems.
 //!
-//! SUMMARY   One request to the service.
+//! SUMMARY   Sends one request to the service, and prints the acknowledged problems.
 
 use clap::Subcommand;
 use serde::Deserialize;

@@ -30,7 +30,7 @@ use order::{OrderArgs, OrderOptions, order, send};
 use transfer::{ExportArgs, ImportArgs, export, import};
 use verify::{VerifyArgs, verify};
 
-/// Maximum number of matches of a pattern that are shown.
+/// Maximum number of matches shown for a pattern.
 const SHOWN_MAX: usize = 100;
 
 /// Options of `settee jobs`.
@@ -94,7 +94,7 @@ Example:
         /// Its document or id; * is any text, ? one character.
         name: String,
     },
-    /// Stop jobs until they are resumed. Those with a document stay paused over restarts.
+    /// Stop jobs until they are resumed. Those with a document stay paused across restarts.
     #[command(after_long_help = "\
 Example:
   settee jobs pause shop 'customer-*'")]
@@ -147,8 +147,8 @@ Example:
 Example:
   settee jobs apply fleet.toml --dry-run")]
     Apply(ApplyArgs),
-    /// Compare both sides of a document's replication: print each revision that the target lacks. Of several jobs, print
-    /// a line each, and a sum.
+    /// Compare both sides of a document's replication: print each revision that the target lacks. Of several jobs,
+    /// print a line each, and a sum.
     ///
     /// As `settee replicate --verify=only`, with the document's source, target, credentials and filter. The job keeps
     /// running.
@@ -225,7 +225,7 @@ async fn carry_out(args: &Args, languages: &Registry) -> Result<(), CliError> {
     }
 }
 
-/// Prints a job or a document without one; for a pattern, at most [`SHOWN_MAX`] jobs with matching names.
+/// Prints a job, or a document that has no job; for a pattern, at most [`SHOWN_MAX`] jobs with matching names.
 async fn show(service: &Service, name: &str, json: bool) -> Result<(), CliError> {
     let jobs = if is_pattern(name) {
         let query = JobsQuery {
@@ -268,7 +268,7 @@ async fn show(service: &Service, name: &str, json: bool) -> Result<(), CliError>
     output::print(&texts.join(if json { "" } else { "\n" }))
 }
 
-/// Returns the remedy if there is no such job, or if jobs have changed meanwhile.
+/// Returns the error for a job that does not exist, or for jobs that have changed meanwhile.
 fn explain(socket: &Path, said: &ServiceError) -> Option<CliError> {
     let (code, hint) = match &*said.name {
         "not_found" => (Exit::NotFound, "`settee jobs` lists them"),

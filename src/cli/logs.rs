@@ -20,8 +20,8 @@ const INTERVAL: Duration = Duration::from_millis(500);
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 A line has its time, log or error, the function, and the message. The last 1,000 lines of each
-database, or 1 MiB, are kept until the service ends; a line counts those lost before they were
-printed.
+database, or 1 MiB, are kept until the service ends; a line tells how many were lost before they
+were printed.
 
 Exit codes:
   0   the lines were printed, or with --follow the output was closed

@@ -19,7 +19,7 @@ use super::exit::CliError;
 /// The source of the configuration's page; tests compare its tables with the keys.
 const CONFIGURATION: &str = include_str!("../../docs/configuration.md");
 
-/// The name of the collection in the heads of the pages.
+/// The name of the manual, shown at the top of each page.
 const MANUAL: &str = "Settee";
 
 /// No date; not empty, or the next argument would be taken for it.

@@ -64,7 +64,7 @@ Exit codes:
       and document; or the map function throws for every document
   69  --socket: no service answers
   74  reading or writing failed
-  75  no process was available; or the run was interrupted; the error says how far it came
+  75  no process was available; or the run was interrupted; the error says how far it got
   77  a file may not be read, or the socket belongs to another user
   78  the configuration is wrong, or has no such language
 
@@ -336,7 +336,7 @@ impl Job<'_> {
         self.errors.show(told, &shown(file));
     }
 
-    /// A sink that shows each document's reports.
+    /// Returns a sink that shows each document's log lines and errors, and passes the document on to `sink`.
     fn watched<'a, S>(&'a self, sink: &'a S, file: &'a str) -> Watched<'a, S> {
         let errors = &self.errors;
         Watched { sink, errors, file }

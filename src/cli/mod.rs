@@ -2,7 +2,7 @@
 //!
 //! SUMMARY   Only [`DaemonBuilder::run`] parses the arguments, runs a subcommand and converts its result to an exit
 //!           code.
-//! PROMISES  The exit codes are those of [`exit::Exit`]; a panic is 70.
+//! PROMISES  The exit codes are those of [`exit::Exit`]; a panic ends the program with 70.
 
 pub mod attach;
 mod attach_pipes;
@@ -196,8 +196,8 @@ fn main(arguments: Vec<OsString>, builder: DaemonBuilder) -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return usage(&error),
     };
-    // Our own mistake must not look like an exit code with a meaning to a service manager; the panic's message has
-    // already been printed.
+    // A panic must not end with an exit code that means something else to a service manager. Its message has already
+    // been printed.
     match panic::catch_unwind(AssertUnwindSafe(|| dispatch(cli.command, builder))) {
         Ok(Ok(())) => Exit::Ok.into(),
         Ok(Err(error)) => {
@@ -255,7 +255,7 @@ fn system() -> Result<SystemRunner, CliError> {
 
 fn dispatch(command: Command, builder: DaemonBuilder) -> Result<(), CliError> {
     if command.holds_secrets() {
-        // Runs programs that gain privileges by being started, which the hardening forbids.
+        // First, because it runs programs that gain privileges when started, which the hardening forbids.
         child::cell::subordinate::prepare();
         hardening::harden()
             .map_err(|error| CliError::io("the protection of this process", &error))?;

@@ -17,8 +17,9 @@ use crate::query_server::status::{ProcPage, ProcRow};
 #[command(after_long_help = "\
 Busy processes come first, the longest-running at the top. STATE is running (a call, or a command of
 its holder), teaching (it learns a design document, is reset, or forgets), lent (its holder sends
-nothing), starting, ending or idle; FOR is the time in this state, while running or lent since the
-loan. USES counts loans, CPU is processor time since its start, MEMORY that of its process group.
+nothing), starting, ending or idle. FOR is the time in this state; for running and lent, the time
+since the loan. USES counts loans, CPU is processor time since the process's start, MEMORY the memory
+of its process group.
 
 Exit codes:
   0   the processes were printed, or with --watch the output was closed

@@ -86,7 +86,7 @@ pub struct Args {
     config: ConfigArgs,
     #[command(flatten)]
     options: Options,
-    /// Write documents that the target refused to this file: an object with id, rev, error and reason a line.
+    /// Write the documents that the target refused into this file: one object a line, with id, rev, error and reason.
     #[arg(long, value_name = "FILE")]
     refused: Option<PathBuf>,
     /// Do not verify certificates of databases: for tests. Attackers in the network can read passwords and documents.
@@ -167,12 +167,11 @@ fn wrong_replication(error: &SpecError) -> CliError {
     CliError::new(Exit::Usage, what, hint)
 }
 
-/// Only compares both sides of a replication; `refused` lists known refusals of the target. Returns whether
-/// everything was compared: false if the reader of the differences is gone; in a list of several, whether the target
-/// lacks nothing.
+/// Compares both sides of a replication without running it; `refused` lists known refusals of the target. Returns
+/// `false` if the reader of the differences is gone, or if the target of one of several replications lacks something.
 ///
 /// # Errors
-/// As `settee replicate --verify=only`.
+/// Those of `settee replicate --verify=only`.
 pub(super) fn verify(
     replication: Replication,
     config: Config,
@@ -352,14 +351,14 @@ impl Run<'_> {
         };
         let http = prepared.http.clone();
         let settings = JobSettings {
-            // There are no other jobs to spread starts over.
+            // No other jobs start, so there is nothing to spread.
             startup_jitter: Duration::ZERO,
             ..job_settings(&self.config.replicator, http, identity, filters)
         };
         ReplicationJob::new(JobStart { run, settings }).start()
     }
 
-    /// The code of a filter is part of the replication's id.
+    /// Fetches the code of the filter, which is part of the replication's id; `None` without a filter function.
     async fn filter_code(&self, http: &Http) -> Result<Option<String>, CliError> {
         let options = &self.replication.options;
         let settings = HttpSettings::of_source(options, self.config.replicator.health_threshold);
@@ -380,7 +379,7 @@ impl Run<'_> {
     }
 }
 
-/// Runs filters in the processes of a manager on this thread.
+/// Returns filters that run in the processes of a manager on this thread.
 fn filters_of(manager: RegisteredName<ProcManager>) -> FilterPool {
     filter_pool(move || {
         let caller = Caller::new(manager.clone());

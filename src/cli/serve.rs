@@ -111,7 +111,7 @@ pub(super) fn run(args: &Args, mut builder: DaemonBuilder) -> Result<(), CliErro
         let app = builder.start(config, log.clone()).await?;
         let listening = listening(&app);
         if let Err(error) = output::print(&listening) {
-            // The app must end inside its runtime.
+            // The service must end inside its runtime.
             app.stop(true).await;
             return Err(error);
         }

@@ -1,7 +1,7 @@
 //! Reports the service's state to a service manager, if there is one.
 //!
-//! SUMMARY   [`notify`] reports a change, [`beat`] that the pool still works, at the interval required by
-//!           `WATCHDOG_USEC`.
+//! SUMMARY   [`notify`] reports a change, [`beat`] that the pool still works, twice in the time that `WATCHDOG_USEC`
+//!           allows.
 //! SOURCE    `sd_notify(3)`, `sd_watchdog_enabled(3)`.
 
 use actix_rt::time::interval;

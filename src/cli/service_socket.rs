@@ -203,7 +203,7 @@ impl Service {
     /// Parses an answer that is JSON text.
     ///
     /// # Errors
-    /// It is not the `what` that was requested.
+    /// It is not of the requested type; the error calls it `what`.
     pub fn read<T: DeserializeOwned>(&self, what: &str, text: &RawValue) -> Result<T, CliError> {
         serde_json::from_str(text.get()).map_err(|error| {
             let error = ClientError::Protocol(format!("{what}: {error}"));

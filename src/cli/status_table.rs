@@ -10,7 +10,7 @@ use crate::query_server::status::{
 /// Maximum characters shown of a failed start's error.
 const FAILURE_CHARS: usize = 120;
 
-/// The age, in seconds, from which other daemons' data shows that the database did not answer several times.
+/// Other daemons' data that is this old, in seconds, shows that the database has not answered several times.
 pub(super) const OLD_S: u64 = 10;
 
 /// Returns the state as text: totals, pools, services and processes.
@@ -99,7 +99,7 @@ fn pool_row(pool: &PoolStatus) -> Vec<Cell> {
     ]
 }
 
-/// Unusual states of a pool, and for how long.
+/// Returns a pool's unusual states; the temporary ones with the time until they end.
 fn pool_states(pool: &PoolStatus) -> impl Iterator<Item = String> {
     let removing = pool.removing.as_ref();
     let removing = removing.map(|mode| format!("removing ({mode})"));
@@ -110,7 +110,7 @@ fn pool_states(pool: &PoolStatus) -> impl Iterator<Item = String> {
         .chain(trouble(pool.throttled_ms, pool.stressed_ms))
 }
 
-/// For how long nothing is started, and for how long processes are started with stress on.
+/// Returns how long nothing will be started, and how long processes will be started with stress on.
 fn trouble(throttled_ms: Option<u64>, stressed_ms: Option<u64>) -> impl Iterator<Item = String> {
     let throttled = throttled_ms.map(|ms| format!("throttled {}", duration(ms)));
     let stressed = stressed_ms.map(|ms| format!("stress {}", duration(ms)));

@@ -7,10 +7,10 @@ use std::fmt::Display;
 
 use json::shown::is_unprintable;
 
-/// Minimum length of cut texts before a column is dropped, in characters.
+/// The length to which texts are cut before a column is dropped, in characters.
 const CUT_CHARS: usize = 16;
 
-/// Minimum length of cut texts once no further column can be dropped, in characters.
+/// The length to which texts are cut once no further column can be dropped, in characters.
 const CUT_CHARS_MIN: usize = 4;
 
 /// The end of a cut text.

@@ -54,7 +54,7 @@ pub struct Args {
     /// Show the cost of each database; --json ignores --limit.
     #[arg(long, conflicts_with = "period")]
     by_db: bool,
-    /// With --by-db: costs added since this file, printed by --by-db --json.
+    /// With --by-db: only costs added since this file, a saved output of --by-db --json.
     #[arg(long, value_name = "FILE", requires = "by_db")]
     since: Option<PathBuf>,
     #[command(flatten)]

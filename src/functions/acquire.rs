@@ -74,7 +74,7 @@ impl QueryServers {
         Ok(get_clean_proc(get, reset).await?)
     }
 
-    /// Borrows a process for a single command, parses its answer with `read`, and returns it.
+    /// Sends a single command to a borrowed process. Returns the answer, parsed with `read`.
     pub(super) async fn prompt_once<T>(
         &self,
         want: &Want,
@@ -101,7 +101,7 @@ impl QueryServers {
     }
 }
 
-/// Returns a process; an error says whether it is still usable.
+/// Returns a process to its pool; an error in `result` tells whether the process is still usable.
 pub(super) async fn give_back<T>(lease: Lease, result: &Result<T, FunctionError>) {
     let status = result
         .as_ref()

@@ -149,7 +149,7 @@ impl Caller {
         &self.shared.client
     }
 
-    /// Takes a process (`get_proc`). `None` as timeout is the configured one.
+    /// Takes a process (`get_proc`). Without a `timeout`, the configured one applies.
     ///
     /// # Errors
     /// See [`GetProcError`].
@@ -202,7 +202,7 @@ impl Caller {
         call.await.map_err(|_| self.manager_is_gone())
     }
 
-    /// Forgets the manager, so that the next call finds its successor if there is one.
+    /// Looks up the manager again, so that the next call finds its successor. Returns the error of the current call.
     fn manager_is_gone(&self) -> GetProcError {
         let shared = &self.shared;
         shared.address.replace((shared.manager.0)());
@@ -254,8 +254,8 @@ impl Caller {
     }
 }
 
-/// Takes a process with `get` and resets it with `reset`. If the reset fails, returns the process and takes another
-/// after a delay. Also returns the result of `reset`.
+/// Takes a process with `get` and resets it with `reset`. If the reset fails, gives the process back and takes another
+/// after a delay. Returns the process and the result of `reset`.
 ///
 /// # Errors
 /// Those of `get`; [`CallError::Reset`] after the last try.
@@ -282,9 +282,9 @@ pub(crate) async fn get_clean_proc<T>(
 }
 
 impl Lease {
-    /// Sends a command and waits for its answer. `None` as timeout is that of the process.
+    /// Sends a command and waits for its answer. Without a `timeout`, that of the process applies.
     ///
-    /// Several may be sent before the first is answered; answers arrive in the same order.
+    /// Several commands may be sent before the first is answered; answers arrive in the same order.
     ///
     /// # Errors
     /// See [`PromptError`].

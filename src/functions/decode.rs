@@ -51,7 +51,7 @@ pub(super) fn is_word(json: &RawValue, word: &str) -> bool {
     decode::<String>(json.get()).is_some_and(|text| text == word)
 }
 
-/// Names a document in errors, by its id.
+/// Returns the place that names a document in errors, by its id.
 pub(super) fn document_place(doc: &str) -> Place {
     #[derive(Deserialize)]
     struct Members {

@@ -41,7 +41,7 @@ pub enum FunctionErrorKind {
     Answer {
         /// The error's name, CouchDB's where CouchDB has one.
         name: &'static str,
-        /// The answer, and the expected one.
+        /// The answer and the expected one, or the reason that the function threw.
         reason: String,
         /// The reason as JSON text, if the function chose it.
         raw_reason: Option<String>,

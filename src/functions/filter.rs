@@ -17,7 +17,7 @@ use json::JsonList;
 const OUT_OF_MEMORY_STATUS: i32 = 1;
 
 impl QueryServers {
-    /// Runs a filter function on documents (`filter_docs`).
+    /// Runs a filter function on documents (`filter_docs`). Returns for each document whether it passes.
     ///
     /// If the query server ends with exit status 1, each document is retried individually.
     ///
@@ -43,7 +43,7 @@ impl QueryServers {
         }
     }
 
-    /// Filters documents by whether a view's map function emits anything (`filter_view`).
+    /// Returns for each document whether a view's map function emits anything for it (`filter_view`).
     ///
     /// # Errors
     /// See [`FunctionError`].

@@ -49,7 +49,7 @@ pub type Rows = mpsc::Receiver<Result<ListRow, FunctionError>>;
 const AHEAD: usize = 16;
 
 impl QueryServers {
-    /// Runs a list function on rows that are all given (`list`).
+    /// Runs a list function on the rows in the call (`list`).
     ///
     /// # Errors
     /// See [`FunctionError`].

@@ -15,7 +15,7 @@ use super::{FunctionError, QueryServers};
 use crate::messages::function::FunctionCall;
 
 thread_local! {
-    /// The arbiter for the pool on this thread.
+    /// The arbiter of long calls to the pool on this thread.
     static ARBITER: OnceCell<ArbiterHandle> = const { OnceCell::new() };
 }
 
@@ -31,7 +31,7 @@ fn arbiter() -> io::Result<ArbiterHandle> {
 }
 
 impl QueryServers {
-    /// As [`Self::perform`], for a call with long arguments.
+    /// Like [`Self::perform`], for a call with long arguments.
     ///
     /// # Errors
     /// Those of [`Self::perform`].

@@ -1,4 +1,5 @@
-//! Maps documents: the engine of views, with the errors of the client layer.
+//! Maps documents with the engine of [`view`].
+//!
 //! SUMMARY   [`QueryServers::map_docs`] maps a list of documents, [`QueryServers::map`] a stream of them.
 //! PROMISES  Answers keep the order of the documents, and their text is unchanged. Documents in flight and answers
 //!           held back are bounded.

@@ -231,8 +231,8 @@ impl Entrance {
     fn look(&self, pool: &PoolState) -> bool {
         self.stress.set(pool.stress);
         let told = &mut *self.told.borrow_mut();
-        // The report ignores claims: a connection about to get its process may briefly count twice. For the
-        // decision below that is only a short delay.
+        // The report ignores claims, since a connection that has just got its process may still have its claim
+        // and count twice. The decision below is only delayed by this.
         if let Some(verdict) = told.last_verdict.changed(&pool.pool) {
             self.state.set_closed(match verdict {
                 Verdict::AtLimit => {

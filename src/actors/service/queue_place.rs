@@ -80,7 +80,7 @@ impl QueuePlace {
         Self { pid_guard, answer }
     }
 
-    /// Waits for its turn. `Err`: there is no process for it. Cancel-safe.
+    /// Waits for its turn. `Err`: no process will be lent. Cancel-safe.
     pub async fn turn(&mut self) -> Result<(), GetProcError> {
         self.answer.arrive().await;
         match self.answer.early.as_ref().map(|grant| &grant.0) {

@@ -200,7 +200,7 @@ pub struct Prepared(BTreeMap<String, (Rc<ServiceSocket>, ServiceConfig)>);
 const SHUTTING_DOWN: &str = "the service is shutting down";
 
 impl ServiceSockets {
-    /// Returns a set without services; services take the sockets passed for them.
+    /// Returns a set without services. A service prepared later takes the socket passed for it, if any.
     pub fn new(inherited: Rc<Inherited>) -> Self {
         Self {
             inherited,
@@ -241,7 +241,7 @@ impl ServiceSockets {
         Ok(Prepared(prepared))
     }
 
-    /// Finds a held socket: the service's own, or another service's current or former one.
+    /// Finds a held socket for an address: the service's own, or another service's current or former one.
     fn held(&self, name: &str, address: &ServiceAddress) -> Option<Rc<ServiceSocket>> {
         let bound = self.bound.borrow();
         let own = bound.get(name).filter(|socket| socket.address == *address);
@@ -297,7 +297,7 @@ impl ServiceSockets {
         self.listening.set_services(addresses.collect());
     }
 
-    /// Returns where TCP addresses of services in effect are recorded.
+    /// Returns the record of the TCP addresses that this program listens on.
     pub fn listening(&self) -> Listening {
         self.listening.clone()
     }

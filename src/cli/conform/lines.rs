@@ -8,13 +8,13 @@ use conform::run::{Verdict, is_unsupported};
 use conform::suite;
 use json::shown::is_unprintable;
 
-/// Returns the language, its origin, and the number of cases for it.
+/// Returns the language, how it was found, and how many of the cases apply to it.
 pub(super) fn headline(report: &Report, is_given: bool, has_further: bool) -> String {
     let language = &report.language;
     let origin = match (is_given, report.found) {
         (true, _) => "",
-        (false, true) => " (it runs functions in it)",
-        (false, false) => " (it runs functions in no language that has cases)",
+        (false, true) => " (found by trying)",
+        (false, false) => " (the command runs functions in no language that has cases)",
     };
     let mut text = format!("language: {language}{origin}\n");
     if !suite::has_functions(language) {

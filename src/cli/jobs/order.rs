@@ -1,9 +1,9 @@
 //! `settee jobs restart` and the like: sends an order to all jobs of a selection.
 //!
 //! SUMMARY   Gets the jobs from the service, shows their number and reasons, asks the user, and then sends the order.
-//! PROMISES  More than one job is affected only with `--yes`, or with a yes on a terminal, and then no more than were
-//!           counted there. To cancel several jobs or delete documents on a terminal without `--yes`, the user types
-//!           their number, or the name of a single one.
+//! PROMISES  More than one job is affected only with `--yes` or after a confirmation on a terminal; if more jobs match
+//!           by then than were counted, nothing is done. To cancel several jobs or delete documents on a terminal
+//!           without `--yes`, the user types their number, or the name of a single one.
 
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
@@ -111,7 +111,7 @@ pub(super) async fn send(
     tell(name, &answer, json)
 }
 
-/// The error of an order that neither names nor selects jobs.
+/// Returns the error of an order that neither names nor selects jobs.
 pub(super) fn nothing_named() -> CliError {
     let message = "no job is named";
     let hint = "name documents or ids, select with --states, --match, --source, --target or --reason, or say --all";
@@ -195,7 +195,7 @@ pub(super) fn is_confirmed(question: &str, proof: Option<String>) -> Result<bool
     })
 }
 
-/// Returns the text to type if a yes is not enough: the name of a single job that ends, or how many end.
+/// Returns the text to type if a yes is not enough: the name of a single job, or the number of jobs.
 fn proof(name: BulkOrderName, answer: &BulkAnswer) -> Option<String> {
     match name {
         BulkOrderName::Cancel | BulkOrderName::Delete => {}
@@ -233,7 +233,7 @@ const fn done(name: BulkOrderName) -> &'static str {
 /// Prints the result.
 ///
 /// # Errors
-/// Some jobs did not execute the order, names match no job, or the service is still loading its documents.
+/// The order failed for some jobs, names match no job, or the service is still loading its documents.
 fn tell(name: BulkOrderName, answer: &BulkAnswer, json: bool) -> Result<(), CliError> {
     let lines = answer.results.iter().filter(|result| json || !result.ok);
     let mut text: String = lines.map(|result| line(result, json)).collect();

@@ -1,12 +1,12 @@
 //! `settee jobs export` and `import`: replications in one file, for a backup, a restore, or a move to another store.
 //!
 //! SUMMARY   An export is a snapshot of the running service. An import reads and verifies the whole file before it
-//!           writes the first row: to the running service, which gets the documents that it lacks, or with
-//!           `--replace` as a whole store.
+//!           writes the first row: to the running service, which gets the documents that it lacks, or, with
+//!           `--replace`, to the store, whose content it replaces.
 //! PROMISES  Credentials leave the service only with `--secrets`, and only into a new file readable by its owner
 //!           alone. A file is complete and on disk, or does not exist.
-//! LIMITS    Documents are sent in batches of [`DOCUMENTS_MAX`], or of [`BYTES_MAX`] and one document. Input other
-//!           than a plain file is held in memory, at most [`INPUT_BYTES_MAX`].
+//! LIMITS    Documents are sent in batches of at most [`DOCUMENTS_MAX`]; one that reaches [`BYTES_MAX`] ends its batch.
+//!           Input other than a plain file is held in memory, at most [`INPUT_BYTES_MAX`].
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -142,7 +142,7 @@ impl<'a> Sink<'a> {
         }
     }
 
-    /// Renames the file and prints its number of documents.
+    /// Gives the complete file its name, and prints the number of its documents.
     ///
     /// # Errors
     /// The export has no last line, or a write fails.

@@ -167,7 +167,7 @@ async fn documents(
     Ok(found)
 }
 
-/// Compares both sides of a document's replication; returns what [`replicate::verify`] does.
+/// Compares both sides of a document's replication. Returns the result of [`replicate::verify`].
 fn compare(
     socket: &SocketArgs,
     document: &str,

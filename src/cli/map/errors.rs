@@ -55,7 +55,7 @@ impl Errors {
         }
     }
 
-    /// Shows the reports about a function in a file.
+    /// Shows what a function logged and threw; `file` has the function.
     pub(super) fn show(&self, told: &Told, file: &str) {
         let lines = told.logs.iter();
         let said = lines.filter(|line| line.level != Level::Error);
@@ -130,7 +130,7 @@ fn text(error: &ReportedError, file: &str) -> String {
     format!("{place}{numbers}: {}: {}{doc}", error.name, error.message)
 }
 
-/// A sink that first shows each document's reports.
+/// A sink that shows each document's log lines and errors before it passes the document on.
 pub(super) struct Watched<'a, S> {
     pub(super) sink: &'a S,
     pub(super) errors: &'a Errors,

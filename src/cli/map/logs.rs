@@ -16,13 +16,13 @@ use slog::{Drain, KV, Key, Never, OwnedKVList, Record, Serializer};
 /// Maximum lines shown.
 const SHOWN_MAX: u64 = 5;
 
-/// Records with a line of a query server, or of a built-in reducer.
+/// The messages of records to show: a line that a query server wrote to standard error, a reducer's error.
 const MESSAGES: [&str; 2] = ["query server stderr", "a built-in sum is too long"];
 
-/// The keys with that line.
+/// The keys of the text to show in these records.
 const KEYS: [&str; 2] = ["line", "error"];
 
-/// Lines logged by functions: a drain for the log whose records contain them.
+/// Shows lines logged by functions. As a drain of the pool's log, it finds some of them in its records.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LogLines {
     count: Arc<AtomicU64>,

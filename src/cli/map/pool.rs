@@ -48,7 +48,7 @@ impl Pool {
             .map_err(|error| CliError::io("a thread for starting processes", &error))?;
         let mut settings = manager_settings(&Arc::new(config.clone()), &program, languages, &[]);
         settings.cells = settings.cells.untried();
-        // The sections of pools are for a service; here only the settings apply that configured commands need to run.
+        // Pool sections are meant for a service; only the settings that a configured command needs to run apply here.
         let languages = &settings.languages;
         let is_language = |name: &str| languages.get(&LanguageName::new(name)).is_some();
         settings.pools.retain(|name, _| is_language(name));

@@ -17,7 +17,7 @@ use crate::cli::exit::{CliError, Exit};
 use crate::cli::output::Output;
 use crate::functions::view::{MapSink, Mapped};
 
-/// Size of the collected text from which it is passed to the thread, in bytes.
+/// The size at which collected text is passed to the thread, in bytes.
 const PIECE_BYTES: usize = 64 * 1024;
 
 /// Initial capacity of a piece, in bytes: the row that completes it rarely needs more.

@@ -11,7 +11,7 @@ use crate::config::Config;
 use crate::functions::view::{BadLines, DocumentCutter, DocumentReader, MissingId};
 use mango::Selector;
 
-/// Reads, selects and prints one batch at a time, on this thread: no other work could run meanwhile.
+/// Reads, selects and prints one batch at a time, on this thread: it has nothing else to do.
 pub(super) fn run(
     selector: Selector,
     input: impl Read,

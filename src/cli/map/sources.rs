@@ -83,7 +83,7 @@ fn file_error(path: &Path, error: &io::Error) -> CliError {
     CliError::at(Exit::Io, path.display(), error, hint)
 }
 
-/// Reads a reduce function: a name starting with `_` is built in, even if it is in a file, as in CouchDB.
+/// Reads a reduce function. A name starting with `_`, given directly or in a file, names a built-in one, as in CouchDB.
 pub(super) fn reducer(name: &Path, config: &Config, log: &Logger) -> Result<Reducer, CliError> {
     let builtin = name.to_str().filter(|name| name.starts_with('_'));
     let source = match builtin {
@@ -115,7 +115,7 @@ pub(super) fn library(directory: Option<&Path>, check: Check) -> Result<Library,
     directory.map_or_else(|| Ok(Library::new()), modules)
 }
 
-/// Returns the mistake in a module's source.
+/// Checks a module's source.
 pub(super) type Check = fn(&str) -> Result<(), SyntaxError>;
 
 fn module(path: &Path, check: Check) -> Result<Module, CliError> {

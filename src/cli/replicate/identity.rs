@@ -42,7 +42,7 @@ pub(super) async fn of(config: &Config, log: &Logger) -> Identity {
     on_this_host(uuid)
 }
 
-/// Returns the store next to which the file is: the configured one, or the default one if the store is in memory.
+/// Returns the store file beside the id's file: that of `[store] path`, or the default one if the store is in memory.
 fn place(config: &Config) -> StorePlace {
     let file = config.store.file().map(Path::to_owned);
     StorePlace::of(Some(
@@ -50,7 +50,8 @@ fn place(config: &Config) -> StorePlace {
     ))
 }
 
-/// The store's id; a new one if there is no store, a service has it open, or it does not answer within [`STORE_MAX`].
+/// Returns the store's id; a new one if there is no store, a service has it open, or it does not answer within
+/// [`STORE_MAX`].
 async fn new(place: StorePlace, log: &Logger) -> String {
     if place.exists()
         && let Ok(store) = Store::start(place, Arc::new(()), Arc::new(()), log)

@@ -303,7 +303,7 @@ mod tests {
         let command = Line::command();
         let options = command.get_arguments();
         let options: BTreeSet<String> = options.map(|o| of_option(o.get_id().as_str())).collect();
-        // Only the user of the command sees what it replicates.
+        // There is no option user_ctx: the replication belongs to the user of the command.
         let members = members().filter(|name| *name != "user_ctx");
         assert_eq!(options, members.map(str::to_owned).collect());
     }

@@ -33,7 +33,7 @@ pub(super) fn explain(crash: &Crash) -> CliError {
             Exit::Data,
             "correct the URL; --create-target makes a target that is not there",
         ),
-        // The source rejects the request of the feed: its filter or a parameter is wrong.
+        // The source rejects the request for its changes: the filter or a parameter is wrong.
         Crash::ChangesReqFailed(answered) if matches!(answered.code, Some(400..500)) => {
             (Exit::Data, CORRECT_FILTER)
         }

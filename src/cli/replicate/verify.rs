@@ -178,7 +178,7 @@ impl<'a> Report<'a> {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// The progress.
+    /// Returns the progress as a line.
     fn line(&self) -> String {
         let compared = self.counts.revisions;
         let done = compared - self.began_with;

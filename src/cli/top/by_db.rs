@@ -21,7 +21,7 @@ pub(super) fn saved(file: &Path) -> Result<TenantCostsPage, CliError> {
 }
 
 /// Returns the costs added since a value was saved, without databases that cost nothing. If counting has restarted
-/// since then, all costs count.
+/// since then, nothing is subtracted.
 pub(super) fn added(now: TenantCostsPage, before: &TenantCostsPage) -> TenantCostsPage {
     let begun_anew = now.since != before.since;
     let before_of: HashMap<&Option<String>, &TenantCost> = if begun_anew {

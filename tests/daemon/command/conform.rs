@@ -32,7 +32,7 @@ fn the_built_in_server_passes_and_each_case_has_its_line() {
     let output = conform(&["-k", "reduce", "--", SETTEE, "couchjs"]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let lines: Vec<&str> = text(&output.stdout).lines().collect();
-    assert_eq!(lines[0], "language: javascript (it runs functions in it)");
+    assert_eq!(lines[0], "language: javascript (found by trying)");
     let cases = lines.iter().filter(|line| line.starts_with("ok ")).count();
     assert!(cases > 40);
     let counts = format!("{cases} passed, 0 failed");

@@ -8,7 +8,7 @@ use std::fmt;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-/// The member with the mark of the document's file.
+/// The member with the mark: the name, without extension, of the file that manages the document.
 pub(super) const MARK: &str = "managed_by";
 
 /// A document's planned change.
@@ -47,7 +47,7 @@ pub(super) type Documents = BTreeMap<String, Map<String, Value>>;
 /// See the module's documentation.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
-    /// In the order of ids.
+    /// First documents that are no longer in the file, then the others, each in the order of ids.
     pub(super) changes: Vec<DocumentChange>,
     /// The documents to write, one for each change except `Keep`.
     pub(super) writes: Vec<Value>,
