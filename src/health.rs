@@ -28,7 +28,7 @@ pub(crate) struct HealthBoard(Arc<Mutex<Board>>);
 #[derive(Debug, Default)]
 struct Board {
     health: Health,
-    /// Added to the losses since the start, by kind and subject: those of earlier runs, minus acknowledged ones.
+    /// Losses of earlier runs minus acknowledged losses, by kind and subject; added to the losses since the start.
     besides: BTreeMap<(String, String), i64>,
     /// The losses in the store, once read.
     kept: Option<OpenLosses>,

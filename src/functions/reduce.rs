@@ -26,7 +26,7 @@ use json::JsonList;
 /// result.
 pub(super) const OVERFLOW: &str = "reduce_overflow_error";
 
-/// Maximum length of a call's results together, in bytes: each function has one, which may be as long as all rows.
+/// Maximum total length of a call's results, in bytes: the result of each function may be as long as all rows.
 const RESULTS_BYTES_MAX: usize = 32 << 20;
 
 /// A call's results, in the order of its functions.
@@ -262,8 +262,8 @@ impl QueryServers {
         }
     }
 
-    /// Returns the context of built-in reducers. The limit on sums is read from the current configuration, if any of
-    /// them has one.
+    /// Returns the context of built-in reducers. If one of them is limited, the limit on sums is read from the current
+    /// configuration.
     async fn context<'a>(
         &'a self,
         functions: &[Function<'_>],
@@ -365,7 +365,7 @@ pub(super) fn is_overflow(value: &str) -> bool {
     value.starts_with('{') && decode::<Overflow>(value).is_some()
 }
 
-/// Reads the limit from the arguments of `reset`; none without both threshold and ratio.
+/// Reads the limit from the arguments of `reset`; without threshold and ratio, sums are not limited.
 fn sum_limit_of(reset_config: &str) -> SumLimit {
     #[derive(Deserialize)]
     struct Config {

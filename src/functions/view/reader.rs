@@ -143,7 +143,7 @@ impl DocumentCutter {
         self.ended = true;
     }
 
-    /// Takes the documents of some complete lines; none until more is appended.
+    /// Takes the documents of some complete lines; none if there is no such line left.
     ///
     /// # Errors
     /// [`InputError::Line`]. The documents before the bad line have been returned by then.
