@@ -86,7 +86,7 @@ pub(super) async fn expected(
     }
 }
 
-/// Writes the request's id into its answer, and counts it.
+/// Writes the request's id into its answer, and counts the request.
 fn finish(
     head: &RequestHead,
     request_id: &RequestId,

@@ -19,7 +19,7 @@ use crate::config::Role;
 
 #[derive(Deserialize)]
 struct Login {
-    /// CouchDB accepts both.
+    /// CouchDB accepts both names of this member.
     #[serde(alias = "username")]
     name: String,
     password: String,

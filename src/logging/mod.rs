@@ -7,7 +7,7 @@
 //!           characters, and their length is bounded.
 //! CALLED    `settee serve` makes one and passes its `Logger` to its users; there is no global logger, except for the
 //!           [library](libraries) of the HTTP server.
-//! LIMITS    Keys of records are those of [`KEYS`], and never a document's body or a credential.
+//! LIMITS    Records have only the keys in [`KEYS`], and contain neither bodies of documents nor credentials.
 
 mod bounded;
 mod file;
@@ -133,7 +133,7 @@ pub struct Logging {
     pub logger: Logger,
     level: Arc<AtomicUsize>,
     overflow: Arc<Overflow>,
-    /// For a log file.
+    /// Only for a log file.
     reopener: Option<Reopener>,
     /// Dropped last: waits until the queue is written.
     _guard: AsyncGuard,
@@ -150,7 +150,7 @@ impl Logging {
         Self::to_writer(config, terminal, io::stderr())
     }
 
-    /// Starts logging to `sink`, without colours; `terminal`: it is a terminal.
+    /// Starts logging to `sink`, without colours; `terminal`: whether it is a terminal.
     pub(crate) fn to_writer(
         config: &Log,
         terminal: bool,

@@ -22,7 +22,7 @@ pub(crate) struct RepeatLimiter {
 }
 
 impl RepeatLimiter {
-    /// Returns how many were suppressed since the last one if this one is to be logged; `None` if it is suppressed.
+    /// Returns the number of warnings suppressed since the last one; `None` if this one is suppressed.
     pub(crate) fn admit(&mut self, now: Timestamp) -> Option<u64> {
         if self
             .last

@@ -51,7 +51,7 @@ export function lines({ daemons }) {
 // The number of problems.
 export const countOf = (lines) => lines.reduce((sum, { subjects }) => sum + subjects.length, 0);
 
-// The daemons that have the problem; empty if only this one has it, or the fleet.
+// The daemons that have the problem; empty if only this one has it, or if it is a problem of the fleet.
 export function whose({ kind, daemons, isOwn }) {
   if (OF_ALL.test(kind)) return "";
   if (daemons.length > 1) return plural(daemons.length, "daemon");
