@@ -35,7 +35,7 @@ struct Board {
 }
 
 impl HealthBoard {
-    /// Sets the problems of a daemon, worst first, with the time that each was first found.
+    /// Sets the problems of a daemon, worst first, with the time at which each was first found.
     pub fn show(&self, daemon: &str, now: Timestamp, problems: Vec<(Problem, Timestamp)>) {
         let today = system_time();
         let problems = problems.into_iter().map(|(mut problem, since)| {

@@ -33,7 +33,7 @@ const SLOW_MAX: u32 = 10;
 pub(crate) struct CallRecords {
     /// The log of built-in sums that overflow.
     pub(crate) sums: Arc<OverflowLog>,
-    /// Logs of each database's functions.
+    /// The logs of each database's functions.
     pub(crate) tenant_logs: Arc<TenantLogs>,
     costs: RefCell<FunctionCosts>,
     tenants: RefCell<TenantCosts>,

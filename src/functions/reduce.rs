@@ -22,8 +22,8 @@ use crate::query_server::reduce::{Builtin, InvalidValue, ReduceContext, SumLimit
 use crate::query_server::told::{FunctionName, ReportedError};
 use json::JsonList;
 
-/// The name of the error for a result that does not shrink enough, and the name of the member that holds it in the
-/// result.
+/// The name of the error of a result that does not shrink enough; also the name of the result's member that holds the
+/// error.
 pub(super) const OVERFLOW: &str = "reduce_overflow_error";
 
 /// Maximum total length of a call's results, in bytes: the result of each function may be as long as all rows.
@@ -340,7 +340,7 @@ fn read_results(answer: &Bytes, count: usize) -> Result<Vec<Json>, FunctionError
     })
 }
 
-/// Converts the error of a result that does not shrink enough to a result.
+/// Converts an overflow error to a result; returns `None` for any other error.
 fn overflow_of(error: &FunctionError) -> Option<Json> {
     match &error.kind {
         FunctionErrorKind::Call(CallError::Prompt(PromptError::Function {

@@ -104,7 +104,7 @@ pub(crate) enum Kind {
     DaemonGone,
     /// A part of the daemon fails repeatedly.
     ActorFailing,
-    /// Records of the log are lost.
+    /// Log records are lost.
     RecordsDropped,
     /// The costs of databases cannot be saved.
     CostsUnsaved,
@@ -129,7 +129,7 @@ impl Kind {
             Self::StoreSlow => (WARNING, 10),
             // Slow answers may be due to a burst of work.
             Self::ServerSlow => (WARNING, 30),
-            // New databases start processes for a while, and a restarted daemon is back by then.
+            // New databases start processes for a while, and a restarted daemon is back within this time.
             Self::PoolExchanging | Self::DaemonGone | Self::StillLoading => (WARNING, 60),
             // Files may be in the middle of an edit, or the fleet in a rolling upgrade.
             Self::SettingsDiffer | Self::DaemonsDiffer => (WARNING, 10 * 60),

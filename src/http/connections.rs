@@ -110,7 +110,7 @@ pub(super) struct Connections {
 }
 
 impl Connections {
-    /// Sets the maximum.
+    /// Creates the table for at most `max` connections.
     pub(super) fn new(max: usize) -> Arc<Self> {
         Arc::new(Self {
             max,
@@ -123,7 +123,7 @@ impl Connections {
         self.max
     }
 
-    /// Returns whether there are any.
+    /// Returns whether any connections are open.
     pub(super) fn are_open(&self) -> bool {
         self.table().total > 0
     }

@@ -92,7 +92,7 @@ pub struct HttpContext {
     pub(crate) in_flight: Arc<InFlight>,
     pub(crate) ddocs: Arc<KnownDdocs>,
     pub(crate) tasks: Tasks,
-    /// Logs of each database's functions.
+    /// The logs of each database's functions.
     pub(crate) tenant_logs: Arc<TenantLogs>,
     pub(crate) dashboard: StateMemo,
     /// Metrics of the last hour.

@@ -1,7 +1,7 @@
 //! `/_scheduler`: jobs, and documents with their states.
 //!
 //! SOURCE    couch_replicator_httpd: handle_scheduler_req/1.
-//! DIFFERS   `POST /_scheduler/jobs/ID/_pause`, `_resume`, `_restart` and `_priority` are our own.
+//! DIFFERS   CouchDB has no `POST /_scheduler/jobs/ID/_pause`, `_resume`, `_restart` and `_priority`.
 
 use actix_web::HttpRequest;
 use actix_web::http::StatusCode;

@@ -48,7 +48,7 @@ const WORKERS: usize = 2;
 
 /// Minimum time between the last accept and the order to stop. The library's accepting thread is notified of a
 /// stop later than the workers, and panics if it has accepted a connection when no worker is left. With open
-/// connections the time is [`LAST_REQUESTS_MAX`]: stopping workers drop requests that they have not begun to serve.
+/// connections, [`LAST_REQUESTS_MAX`] is added: stopping workers drop requests that they have not begun to serve.
 const ACCEPTING_ENDS: Duration = Duration::from_millis(20);
 
 /// How long a client may take to close a completed connection.

@@ -56,7 +56,7 @@ fn with_cookie(mut response: HttpResponse, cookie: &Cookie<'_>) -> Answer {
     Ok(response)
 }
 
-/// Returns the names of roles; that of administrators is CouchDB's.
+/// Returns the names of roles; administrators have CouchDB's role, `_admin`.
 fn roles(rights: &Rights) -> Vec<&'static str> {
     let name = |role: &Role| match role {
         Role::Admin => "_admin",

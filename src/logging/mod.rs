@@ -1,7 +1,7 @@
 //! Logging: the slog set-up of the service.
 //!
-//! SUMMARY   Records pass a level that can change at run time and a bounded queue to a thread that writes them to
-//!           standard error or a file: readable on a terminal, as JSON lines otherwise.
+//! SUMMARY   Records of at least a certain level, which can change at run time, go through a bounded queue to a thread
+//!           that writes them to standard error or a file: readable on a terminal, as JSON lines otherwise.
 //! PROMISES  Logging never blocks its caller. Records that do not fit the queue, or cannot be written, are counted,
 //!           and the count is logged. Dropping [`Logging`] writes queued records. Strings contain no terminal control
 //!           characters, and their length is bounded.

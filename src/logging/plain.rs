@@ -1,8 +1,8 @@
 //! Keeps terminal escapes out of the log, which contains names, lines of functions and answers of servers.
 //!
-//! SUMMARY   [`PlainWriter`] writes each unprintable character of a text as JSON does, `\u202e`; in JSON they occur
-//!           only inside strings, so that a parser of the log gets the original text. [`PlainTexts`] does so in the
-//!           human-readable log, and keeps its colours.
+//! SUMMARY   [`PlainWriter`] writes each unprintable character of a text as JSON does, such as `\u202e`; in JSON such
+//!           characters occur only inside strings, so that a parser of the log gets the original text. [`PlainTexts`]
+//!           does so in the human-readable log, and keeps its colours.
 //! LIMITS    Bytes that are not whole characters are written unchanged, but both forms of the log write only whole
 //!           characters.
 

@@ -98,5 +98,5 @@ pub enum ReloadError {
     ShuttingDown,
 }
 
-/// Called after the log's level has changed.
+/// Applies a new level to the running log.
 pub(crate) type SetLogLevel = std::rc::Rc<dyn Fn(LogLevel)>;

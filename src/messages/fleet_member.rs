@@ -43,7 +43,7 @@ pub(crate) enum OwnedChange {
         /// Until when it is owned.
         lease: Arc<DocLease>,
     },
-    /// Stop its job with a checkpoint, then send [`DocStopped`].
+    /// Its job has to stop with a checkpoint; then [`DocStopped`] is sent.
     GiveBack {
         doc: DocId,
         claim: Claim,

@@ -61,7 +61,7 @@ pub(crate) struct Totals<'a> {
 }
 
 struct Group {
-    /// The group's key, as its first row has it.
+    /// The group's key, as written in its first row.
     key: Rc<str>,
     /// The position of that row in a view.
     first: Option<Box<[u8]>>,

@@ -30,7 +30,7 @@ const OF_ALL = /^(replications_failing|daemon_gone)$/;
 export const words = ({ kind }) => kind.replaceAll("_", " ");
 
 // Problems of several subjects with the same cause share a line; so do those of one subject on several daemons, even
-// if the causes have different numbers. The worst come first, of equal ones this daemon's.
+// if the causes have different numbers. The worst come first; among equal ones, this daemon's.
 export function lines({ daemons }) {
   const found = new Map();
   const all = daemons.flatMap(({ daemon, problems }, index) => problems.map((problem) => ({ ...problem, daemon, isOwn: index === 0 })));

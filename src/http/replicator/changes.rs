@@ -95,7 +95,7 @@ async fn feed(call: &Call, params: &Params) -> Result<Feed, Refusal> {
         Refusal::bad_request(format!("no feed {kind:?} here: {known}"))
     })?;
     let store = call.database().store().clone();
-    // Without documents.
+    // The position alone: no documents are read.
     let now = store.changes(0, 0).await?;
     let timeout = params.milliseconds("timeout", TIMEOUT, TIME_MAX)?;
     Ok(Feed {
@@ -231,7 +231,7 @@ impl Feed {
         Ok((!text.is_empty()).then(|| text.into()))
     }
 
-    /// Waits for news. Returns a heartbeat, if one is due before.
+    /// Waits for news. Returns a heartbeat, if one is due first.
     async fn wait(&mut self) -> Option<Bytes> {
         let beat = async {
             match self.heartbeat {

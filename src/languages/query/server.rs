@@ -27,7 +27,7 @@ const HELD_BYTES_MAX: usize = 4 << 20;
 /// Overhead of a definition or a validator, in bytes.
 const ENTRY_BYTES: usize = 256;
 
-/// Maximum length of an answer about a document, in bytes, beyond twice the document's length.
+/// Maximum length of an answer about a document, in bytes, in addition to twice the document's length.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
 
 /// Maximum elements of a command that are read.
@@ -78,7 +78,7 @@ pub struct QueryServer {
     validator_bytes: usize,
     log: Logger,
     clock: Clock,
-    /// Limits warnings about definitions, since views are rebuilt often.
+    /// The limiter of warnings about definitions: views are rebuilt often.
     refused: RepeatLimiter,
     /// Whether the last `reset` requests error reports.
     reports: bool,
@@ -195,7 +195,7 @@ impl QueryServer {
                 Some(index) => answer.push_str(&ask(index, document)?),
             }
             if answer.len() > bytes_max {
-                let reason = format!("the index entries of a document have more than {bytes_max} bytes");
+                let reason = format!("the index entries of a document exceed {bytes_max} bytes");
                 return Err(Refusal::new("too_large", reason));
             }
         }
