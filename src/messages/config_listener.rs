@@ -98,5 +98,5 @@ pub enum ReloadError {
     ShuttingDown,
 }
 
-/// Applies a new level to the running log.
+/// Applies the configured level to the running log.
 pub(crate) type SetLogLevel = std::rc::Rc<dyn Fn(LogLevel)>;
