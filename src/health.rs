@@ -28,14 +28,14 @@ pub(crate) struct HealthBoard(Arc<Mutex<Board>>);
 #[derive(Debug, Default)]
 struct Board {
     health: Health,
-    /// Added to the losses since the start, by kind and subject: those of earlier runs, minus acknowledged ones.
+    /// Losses of earlier runs minus acknowledged losses, by kind and subject; added to the losses since the start.
     besides: BTreeMap<(String, String), i64>,
     /// The losses in the store, once read.
     kept: Option<OpenLosses>,
 }
 
 impl HealthBoard {
-    /// Sets the problems of a daemon, worst first, with the time that each was first found.
+    /// Sets the problems of a daemon, worst first, with the time at which each was first found.
     pub fn show(&self, daemon: &str, now: Timestamp, problems: Vec<(Problem, Timestamp)>) {
         let today = system_time();
         let problems = problems.into_iter().map(|(mut problem, since)| {

@@ -62,8 +62,8 @@ fn group_limit(root: &Path, memberships: &str) -> Option<usize> {
     least
 }
 
-/// Returns the maximum of connections of one kind (HTTP, or clients of the sockets): `wanted`, limited to half of the
-/// descriptors that are neither in use nor reserved, or to [`CONNECTIONS_MIN`] if that is more.
+/// Returns the maximum number of connections of one kind (HTTP, or clients of the sockets): `wanted`, limited to half
+/// of the descriptors that are neither in use nor reserved, or to [`CONNECTIONS_MIN`] if that is more.
 pub(crate) fn connections_max(wanted: usize) -> usize {
     share(descriptors(), descriptors_in_use(), wanted)
 }

@@ -55,9 +55,9 @@ use crate::query_server::reduce::OverflowLog;
 /// Runs functions on the query servers of the pool.
 pub struct QueryServers {
     caller: Rc<Caller>,
-    /// Records finished calls.
+    /// Where finished calls are recorded.
     records: Option<Rc<CallRecords>>,
-    /// Logs built-in sums that are too long.
+    /// The log of built-in sums that are too long.
     sums: Option<Arc<OverflowLog>>,
 }
 

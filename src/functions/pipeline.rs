@@ -25,8 +25,8 @@ impl QueryServers {
     /// process. The commands after the first are sent once the first is answered.
     ///
     /// # Errors
-    /// The first error, of a prompt or of `take`; `place` names the subject of the command. Then no more is sent, and
-    /// answers to earlier commands are awaited.
+    /// The first error of a prompt or of `take`, with the `place` of its command. No further command is sent, and the
+    /// answers to earlier ones are awaited.
     pub(super) async fn prompt_all(
         &self,
         want: &Want,

@@ -31,9 +31,9 @@ const SLOW_MAX: u32 = 10;
 
 /// Records of all calls that run on the pool's arbiter.
 pub(crate) struct CallRecords {
-    /// Logs built-in sums that overflow.
+    /// The log of built-in sums that overflow.
     pub(crate) sums: Arc<OverflowLog>,
-    /// Logs of each database's functions.
+    /// The logs of each database's functions.
     pub(crate) tenant_logs: Arc<TenantLogs>,
     costs: RefCell<FunctionCosts>,
     tenants: RefCell<TenantCosts>,
@@ -42,7 +42,7 @@ pub(crate) struct CallRecords {
     clock: Clock,
     config: watch::Receiver<Arc<Config>>,
     log: Logger,
-    /// Logs every call, if enabled.
+    /// The log of every call, if enabled.
     access: Option<Logger>,
 }
 
@@ -138,7 +138,7 @@ impl CallRecords {
 }
 
 impl SlowCalls {
-    /// Returns how many were suppressed before this one; `None` if it must not be logged.
+    /// Returns the number of calls suppressed before this one; `None` if this one must not be logged.
     fn admit(&mut self, now: Timestamp) -> Option<u32> {
         if now.since(self.since) >= Duration::from_secs(1) {
             (self.since, self.told) = (now, 0);

@@ -22,11 +22,11 @@ use crate::query_server::reduce::{Builtin, InvalidValue, ReduceContext, SumLimit
 use crate::query_server::told::{FunctionName, ReportedError};
 use json::JsonList;
 
-/// The name of the error for a result that does not shrink enough, and the name of the member that holds it in the
-/// result.
+/// The name of the error of a result that does not shrink enough; also the name of the result's member that holds the
+/// error.
 pub(super) const OVERFLOW: &str = "reduce_overflow_error";
 
-/// Maximum length of a call's results together, in bytes: each function has one, which may be as long as all rows.
+/// Maximum total length of a call's results, in bytes: the result of each function may be as long as all rows.
 const RESULTS_BYTES_MAX: usize = 32 << 20;
 
 /// A call's results, in the order of its functions.
@@ -262,8 +262,8 @@ impl QueryServers {
         }
     }
 
-    /// Returns the context of built-in reducers. The limit on sums is read from the current configuration, if any of
-    /// them has one.
+    /// Returns the context of built-in reducers. If one of them is limited, the limit on sums is read from the current
+    /// configuration.
     async fn context<'a>(
         &'a self,
         functions: &[Function<'_>],
@@ -340,7 +340,7 @@ fn read_results(answer: &Bytes, count: usize) -> Result<Vec<Json>, FunctionError
     })
 }
 
-/// Converts the error of a result that does not shrink enough to a result.
+/// Converts an overflow error to a result; returns `None` for any other error.
 fn overflow_of(error: &FunctionError) -> Option<Json> {
     match &error.kind {
         FunctionErrorKind::Call(CallError::Prompt(PromptError::Function {
@@ -365,7 +365,7 @@ pub(super) fn is_overflow(value: &str) -> bool {
     value.starts_with('{') && decode::<Overflow>(value).is_some()
 }
 
-/// Reads the limit from the arguments of `reset`; none without both threshold and ratio.
+/// Reads the limit from the arguments of `reset`; without threshold and ratio, sums are not limited.
 fn sum_limit_of(reset_config: &str) -> SumLimit {
     #[derive(Deserialize)]
     struct Config {

@@ -25,7 +25,7 @@ const OK: u16 = 200;
 pub struct Updated(
     /// The document to write, if there is one.
     pub Option<Box<RawValue>>,
-    /// The response to the client once it is written. It always has a `code`.
+    /// The response to send once the document is written; it always has a `code`.
     pub Response,
 );
 

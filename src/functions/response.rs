@@ -1,7 +1,7 @@
 //! Response objects of shows, lists and updates.
 //!
 //! SOURCE    chttpd_external, parse_external_response/1.
-//! DIFFERS   Values with a wrong type are the same error as unknown members; they crash the reference.
+//! DIFFERS   Values of a wrong type cause the same error as unknown members; they crash the reference.
 
 use std::collections::BTreeMap;
 

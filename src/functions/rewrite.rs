@@ -40,7 +40,7 @@ fn read_rewritten(answer: &Bytes) -> Result<Option<Json>, FunctionError> {
     }
 }
 
-/// The error of an answer that refuses, or is unknown.
+/// Returns the error of an answer that is a refusal, or unknown.
 fn refusal(json: &str) -> FunctionError {
     let refused = single_member(json).and_then(|(name, reason)| {
         let mut names = ["forbidden", "unauthorized"].into_iter();

@@ -38,7 +38,7 @@ pub(crate) struct SourceFilter {
 }
 
 impl SourceFilter {
-    /// Parses the design document. A process that has it serves only this source.
+    /// Parses the design document. A process that was taught it serves only this source.
     ///
     /// # Errors
     /// [`BadDdoc`].

@@ -45,7 +45,7 @@ const UNSERVED_MAX: u64 = 5;
 /// This many restarts of an actor within [`WITHIN`] are a problem.
 const RESTARTS_MAX: u64 = 3;
 
-/// A reason for which at least one replication in this many fails is a critical problem.
+/// A reason is a critical problem if at least one replication in this many fails for it.
 const CRITICAL_PART: u64 = 10;
 
 /// Maximum daemons named in a problem.
@@ -104,7 +104,7 @@ pub(crate) enum Kind {
     DaemonGone,
     /// A part of the daemon fails repeatedly.
     ActorFailing,
-    /// Records of the log are lost.
+    /// Log records are lost.
     RecordsDropped,
     /// The costs of databases cannot be saved.
     CostsUnsaved,
@@ -129,7 +129,7 @@ impl Kind {
             Self::StoreSlow => (WARNING, 10),
             // Slow answers may be due to a burst of work.
             Self::ServerSlow => (WARNING, 30),
-            // New databases start processes for a while, and a restarted daemon is back by then.
+            // New databases start processes for a while, and a restarted daemon is back within this time.
             Self::PoolExchanging | Self::DaemonGone | Self::StillLoading => (WARNING, 60),
             // Files may be in the middle of an edit, or the fleet in a rolling upgrade.
             Self::SettingsDiffer | Self::DaemonsDiffer => (WARNING, 10 * 60),
@@ -335,7 +335,7 @@ pub(crate) fn of_store(error: Option<&str>, took: Duration, is_loading: bool) ->
     away.into_iter().chain(slow).chain(loading).collect()
 }
 
-/// Reports that the documents in the store grew to `bytes` bytes, from the recent minimum.
+/// Reports that the documents in the store grew to `bytes` bytes, from `smallest`, the recent minimum.
 pub(crate) fn of_growth(bytes: u64, smallest: u64) -> Problem {
     let mebibytes = |bytes: u64| bytes >> 20;
     let minutes = GROWN_WITHIN.as_secs() / 60;
@@ -382,7 +382,7 @@ pub(crate) fn of_daemons(fleet: &Value) -> Vec<Problem> {
 }
 
 /// Compares this daemon of a fleet with the others. Settings are compared only with daemons of the same version:
-/// another one may have other keys.
+/// another version may have other keys.
 pub(crate) fn of_differences(own: &Report, others: &[Report]) -> Vec<Problem> {
     let version = &own.health.version;
     let of_version = |report: &&Report| report.health.version == *version;
@@ -481,7 +481,7 @@ fn of_stalled(stalled: &Stalled) -> Option<Problem> {
 }
 
 /// Checks what a reload would change, or why it would fail. Run-time settings are supposed to differ. A mistake in
-/// the files is not quoted, since not all readers may read the files.
+/// the files is not quoted, since some users who see problems may not read the files.
 pub(crate) fn of_files(planned: &Result<Vec<Change>, ReloadError>) -> Option<Problem> {
     let of = |count, cause: String, remedy: &str| {
         Kind::SettingsDiffer.found("configuration", count, cause, remedy)

@@ -1,7 +1,7 @@
 //! A daemon's report of its problems to the other daemons of a fleet.
 //!
 //! SUMMARY   [`Report`] is written by one daemon and read by the others; [`of_fleet`] merges all reports.
-//! PROMISES  A report is unchanged while the problems are: it has start times, and readers compute durations.
+//! PROMISES  A report changes only when the problems do: it has start times, and readers compute durations.
 //! LIMITS    [`REPORT_BYTES_MAX`]: beyond it, the least severe problems are dropped and counted.
 
 use std::collections::BTreeMap;
@@ -25,7 +25,7 @@ const UNKNOWN: &str = "unknown";
 pub(crate) struct Report {
     /// Its problems, as in `/_health`.
     pub health: Health,
-    /// The settings that should agree on all daemons: section, or family of sections -> digest.
+    /// Digests of the settings that should agree on all daemons, by section or family of sections.
     pub settings: BTreeMap<String, String>,
 }
 

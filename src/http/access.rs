@@ -1,7 +1,7 @@
 //! Authentication and authorization of requests.
 //!
 //! SUMMARY   [`admit`] checks a request's origin and credentials, and returns a [`Visitor`] with its rights.
-//! PROMISES  Requests from foreign web pages are refused: see [`super::origin`].
+//! PROMISES  Requests from web pages of other origins are refused: see [`super::origin`].
 //! SOURCE    chttpd_auth; couch_httpd_auth: default_authentication_handler/1,
 //!           cookie_authentication_handler/1.
 //! DIFFERS   CouchDB with CORS accepts web pages of other origins; this server never does.
@@ -136,7 +136,7 @@ impl Visitor {
 /// Identifies the sender of a request by its head and connection.
 ///
 /// # Errors
-/// The request comes from a foreign web page, or through a proxy where only local users are served, or its
+/// The request comes from a web page of another origin, or through a proxy where only local users are served, or its
 /// credentials are wrong.
 pub(super) async fn admit(
     head: &RequestHead,

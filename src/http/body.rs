@@ -1,7 +1,7 @@
 //! Reads bodies with limits on length, time and memory.
 //!
-//! SUMMARY   [`read`] reads a whole body; [`Incoming`] reads the pieces of a stream of lines. Read data counts in the
-//!           request's [`Account`], its share of the memory of all requests in flight.
+//! SUMMARY   [`read`] reads a whole body; [`Incoming`] reads the pieces of a stream of lines. Read data is charged
+//!           to the request's [`Account`], its share of the memory of all requests in flight.
 //! PROMISES  A body that is too long, or for which memory is lacking, is refused as soon as its length is known: by
 //!           its announced length before it is read, otherwise while it is read. At most [`UNKNOWN_BYTES_MAX`] are
 //!           read from an unauthenticated sender. A client that sends nothing, or too slowly, is disconnected. A long
@@ -41,7 +41,7 @@ pub(super) const UNKNOWN_BYTES_MAX: usize = 4096;
 /// Maximum length of a body with settings, in bytes.
 pub(super) const ORDER_BYTES_MAX: usize = 1 << 20;
 
-/// The error of a body whose connection closed early. It has no reader.
+/// The name of the error of a body whose connection closed early; no client is left to read it.
 const CUT: &str = "disconnected";
 
 /// A request's part of the memory of all requests in flight.

@@ -17,7 +17,7 @@ use flate2::write::GzEncoder;
 /// Minimum length of a text to compress, in bytes: a shorter one fits one packet anyway.
 const GZIP_MIN: usize = 1024;
 
-/// A text, compressed for the first client that accepts it.
+/// A text; it is compressed for the first client that accepts gzip.
 #[derive(Debug)]
 pub(super) struct Text {
     plain: Bytes,

@@ -16,7 +16,7 @@ use futures_util::task::AtomicWaker;
 
 use crate::in_flight::network_of;
 
-/// Busy connections of a peer skipped while searching for a waiting one.
+/// Maximum connections of a peer searched for a waiting one.
 const SEARCH_MAX: usize = 256;
 
 /// The peer of a connection: a network, or a user of this machine.
@@ -81,8 +81,8 @@ impl Table {
         self.total = self.total - before + after;
     }
 
-    /// Closes the oldest waiting connection of the peer with the most connections that has one. Returns `false` if no
-    /// peer has one among its [`SEARCH_MAX`] oldest.
+    /// Of the peers with a waiting connection among their [`SEARCH_MAX`] oldest, selects the one with the most
+    /// connections, and closes its oldest waiting one. Returns `false` if there is no such peer.
     fn close_one(&mut self) -> bool {
         let mut found = None;
         for (_, peer) in self.counts.iter().rev() {
@@ -110,7 +110,7 @@ pub(super) struct Connections {
 }
 
 impl Connections {
-    /// Sets the maximum.
+    /// Creates the table for at most `max` connections.
     pub(super) fn new(max: usize) -> Arc<Self> {
         Arc::new(Self {
             max,
@@ -123,12 +123,12 @@ impl Connections {
         self.max
     }
 
-    /// Returns whether there are any.
+    /// Returns whether any connections are open.
     pub(super) fn are_open(&self) -> bool {
         self.table().total > 0
     }
 
-    /// Admits a connection; `None` at the maximum with all busy.
+    /// Admits a connection; `None` if the maximum is reached and all are busy.
     pub(super) fn enter(self: &Arc<Self>, peer: Peer) -> Option<ConnectionPlace> {
         let conduct = Arc::new(Conduct::default());
         let mut table = self.table();

@@ -86,7 +86,7 @@ pub(super) async fn expected(
     }
 }
 
-/// Writes the request's id into its answer, and counts it.
+/// Writes the request's id into its answer, and counts the request.
 fn finish(
     head: &RequestHead,
     request_id: &RequestId,
@@ -168,8 +168,8 @@ fn renew_session(request: &HttpRequest, response: &mut HttpResponse, shared: &Ht
     }
 }
 
-/// Holds the memory of a request until its answer has been sent. Replaces an answer for which there is no
-/// memory with an error.
+/// Holds the memory of a request until its answer has been sent. If there is no memory for the answer, returns an error
+/// instead.
 fn hold(request: &HttpRequest, response: HttpResponse, exchange: Exchange) -> HttpResponse {
     let account = request.extensions_mut().remove::<Account>();
     let length = match response.body().size() {

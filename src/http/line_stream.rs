@@ -38,8 +38,8 @@ impl Lines {
     /// Reads the arguments from the first line.
     ///
     /// # Errors
-    /// The line is too long, the body is too slow or truncated; or the mistake in the arguments, with the line's
-    /// number.
+    /// The line is too long, or the body is too slow or truncated; or the arguments have a mistake, and the error has
+    /// the line's number.
     pub(super) async fn begin<T, E: Into<Refusal>>(
         incoming: Incoming,
         shared: &HttpContext,

@@ -156,7 +156,7 @@ struct Sink {
     reports: bool,
     answers: mpsc::Sender<Bytes>,
     is_cut: Arc<AtomicBool>,
-    /// Answers to send together: those of documents in flight together.
+    /// Answers not yet passed to the client; all of them are passed on together.
     ready: RefCell<BytesMut>,
     task: Arc<Task>,
 }

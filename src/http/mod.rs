@@ -11,7 +11,7 @@
 //!           work ends.
 //! CALLED    By [`crate::app`], which supervises [`server::HttpServer`].
 //! SOURCE    chttpd, chttpd_node, chttpd_misc, chttpd_auth.
-//! LIMITS    HTTP/1.1 only. A malformed request gets a bare 400 from the server below.
+//! LIMITS    HTTP/1.1 only. A malformed request gets a 400 without a body, from actix-web.
 
 mod access;
 mod answer;
@@ -83,7 +83,7 @@ pub struct HttpContext {
     pub(crate) user_names: Arc<UserNames>,
     /// The address of HTTP without TLS, if any.
     pub(crate) address: Option<SocketAddr>,
-    /// Records orders and changes.
+    /// The log of orders and changes.
     pub(crate) audit: AuditLog,
     pub(crate) drain: Drain,
     pub(crate) metrics: Metrics,
@@ -92,7 +92,7 @@ pub struct HttpContext {
     pub(crate) in_flight: Arc<InFlight>,
     pub(crate) ddocs: Arc<KnownDdocs>,
     pub(crate) tasks: Tasks,
-    /// Logs of each database's functions.
+    /// The logs of each database's functions.
     pub(crate) tenant_logs: Arc<TenantLogs>,
     pub(crate) dashboard: StateMemo,
     /// Metrics of the last hour.

@@ -2,8 +2,8 @@
 //!
 //! SUMMARY   [`check`] reads the headers that browsers set themselves: `Host`, `Origin` and `Sec-Fetch-Site`.
 //! PROMISES  A web page cannot act for the user viewing it, neither under a name that it points to this address (DNS
-//!           rebinding) nor by cross-site requests (CSRF). A header that is not text, or occurs twice, is refused
-//!           rather than ignored.
+//!           rebinding) nor by cross-site requests (CSRF). A request in which one of these headers is not text,
+//!           or occurs twice, is refused.
 //! SOURCE    Fetch Metadata Request Headers (W3C); RFC 9110, 7.2 (`Host`).
 //! DIFFERS   CouchDB checks `Origin` only with CORS, and never `Host`.
 

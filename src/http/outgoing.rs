@@ -2,7 +2,7 @@
 //!
 //! SUMMARY   [`Outgoing`] is the body of every answer. A complete body is sent in pieces as the client reads them. The
 //!           request's resources are held until the body ends.
-//! DIFFERS   actix-web copies a whole answer into an uncounted buffer.
+//! DIFFERS   actix-web copies a whole answer into a buffer, which is not charged to the request.
 
 use std::error::Error;
 use std::pin::Pin;

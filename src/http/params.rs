@@ -19,7 +19,7 @@ use crate::query_server::prompt_error::shorten;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Params(Vec<(String, String)>);
 
-/// Refuses a query with a wrong value.
+/// Returns the refusal of a query with a wrong value.
 pub(super) fn query_parse_error(reason: impl Into<Value>) -> Refusal {
     Refusal::new(StatusCode::BAD_REQUEST, "query_parse_error", reason)
 }
@@ -123,7 +123,7 @@ impl Params {
             .map_err(|_| Refusal::bad_request("invalid UTF-8 JSON"))
     }
 
-    /// Returns a time in milliseconds, at most `max`.
+    /// Returns a time given in milliseconds, at most `max`; `default` if it is missing.
     pub(super) fn milliseconds(
         &self,
         name: &str,

@@ -31,7 +31,7 @@ use crate::messages::proc_manager::SetThresholdTs;
 use crate::query_server::status::PoolStatus;
 use policy::pool::RemoveMode;
 
-/// The parameter that requests the changes without making them.
+/// The parameter that requests a list of the changes without making them.
 const DRY_RUN: &str = "dry_run";
 
 impl From<PoolError> for Refusal {

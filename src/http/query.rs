@@ -1,4 +1,4 @@
-//! `POST /_query/NAME`: function calls over HTTP, one for each request.
+//! `POST /_query/NAME`: function calls over HTTP, one per request.
 //!
 //! SUMMARY   The body has the arguments of the same call on the client socket; the answer is `{"ok": VALUE}`, with a
 //!           report if requested.

@@ -189,7 +189,7 @@ fn check_names(request: &ServiceRequest) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Refuses unknown parameters, and unknown members of an order's body. A handler that reads a body checks it.
+/// Refuses unknown parameters, and unknown members of an order's body. A handler that reads a body checks its members.
 async fn refuse_unknown(route: Route, request: &mut ServiceRequest) -> Result<(), Error> {
     if route.ignores_unknown() {
         return Ok(());

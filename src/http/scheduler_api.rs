@@ -1,7 +1,7 @@
 //! `/_scheduler`: jobs, and documents with their states.
 //!
 //! SOURCE    couch_replicator_httpd: handle_scheduler_req/1.
-//! DIFFERS   `POST /_scheduler/jobs/ID/_pause`, `_resume`, `_restart` and `_priority` are our own.
+//! DIFFERS   CouchDB has no `POST /_scheduler/jobs/ID/_pause`, `_resume`, `_restart` and `_priority`.
 
 use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
@@ -28,7 +28,7 @@ use crate::replicator::{DocState, JobOrder, NAME};
 /// Jobs on a page by default.
 const LIMIT: usize = 100;
 
-/// Returns whose jobs a visitor may see or order: those of all users with the right, otherwise only their own.
+/// Returns whose jobs a visitor may see or order: all users' if the visitor has the right, otherwise only their own.
 fn whose(user: &Visitor, who: Who) -> Result<Whose, Refusal> {
     user.check(who)?;
     Ok(match who.right() {
@@ -131,7 +131,7 @@ fn page<T>(all: Vec<T>, skip: usize, limit: usize) -> (usize, Vec<T>) {
     (all.len(), all.into_iter().skip(skip).take(limit).collect())
 }
 
-/// `GET /_scheduler/jobs/NAME`: a job, by its id or that of its document.
+/// `GET /_scheduler/jobs/NAME`: a job, by its id or its document's id.
 pub(super) async fn job(name: Path<String>, shared: Data<HttpContext>, user: User) -> Answer {
     let whose = whose(&user, Route::Job.who())?;
     Ok(answer::ok(&shared.replications.job(&name, &whose).await?))

@@ -1,6 +1,6 @@
 //! HttpServer: runs the HTTP server within the service.
 //!
-//! SUMMARY   Starts actix-web on its own threads, and ends with it, gracefully or at once.
+//! SUMMARY   Starts actix-web on its own threads, and ends when actix-web ends, gracefully or at once.
 //! PROMISES  When it has ended, the address is free and no request is open. Idle connections are closed
 //!           [`LAST_REQUESTS_MAX`] after the order to stop; open requests may finish.
 //! CALLED    Started and stopped by the supervisor.
@@ -48,13 +48,13 @@ const WORKERS: usize = 2;
 
 /// Minimum time between the last accept and the order to stop. The library's accepting thread is notified of a
 /// stop later than the workers, and panics if it has accepted a connection when no worker is left. With open
-/// connections the time is [`LAST_REQUESTS_MAX`]: stopping workers drop requests that they have not begun to serve.
+/// connections, [`LAST_REQUESTS_MAX`] is added: stopping workers drop requests that they have not begun to serve.
 const ACCEPTING_ENDS: Duration = Duration::from_millis(20);
 
 /// How long a client may take to close a completed connection.
 const CLOSE_WAIT: Duration = Duration::from_secs(2);
 
-/// Threads of each worker for passwords; [`crate::auth`] has the stricter limit.
+/// Threads of each worker that check passwords; [`crate::auth`] has the stricter limit.
 const BLOCKING_THREADS: usize = 2;
 
 /// The parts of an HTTP server.
@@ -314,7 +314,7 @@ impl Listening {
             .graceful_shutdown_signal(ending)
             .expect(expected)
             .keep_alive(KEEP_ALIVE)
-            // [`Guarded`] has the deadline for heads.
+            // [`Guarded`] enforces the deadline for heads.
             .client_request_timeout(Duration::ZERO)
             .client_disconnect_timeout(CLOSE_WAIT)
             // A client that closes its side is gone: its request ends, and its processes are returned.

@@ -19,7 +19,7 @@ use crate::config::Role;
 
 #[derive(Deserialize)]
 struct Login {
-    /// CouchDB accepts both.
+    /// CouchDB accepts both names of this member.
     #[serde(alias = "username")]
     name: String,
     password: String,
@@ -56,7 +56,7 @@ fn with_cookie(mut response: HttpResponse, cookie: &Cookie<'_>) -> Answer {
     Ok(response)
 }
 
-/// Returns the names of roles; that of administrators is CouchDB's.
+/// Returns the names of roles; administrators have CouchDB's role, `_admin`.
 fn roles(rights: &Rights) -> Vec<&'static str> {
     let name = |role: &Role| match role {
         Role::Admin => "_admin",

@@ -1,7 +1,7 @@
 //! `_active_tasks`: running streams and replications.
 //!
 //! SOURCE    couch_task_status.
-//! DIFFERS   Tasks that have ended are not kept.
+//! DIFFERS   There are no tasks of indexers and compactions, which only CouchDB runs.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};

@@ -1,8 +1,8 @@
 //! `GET /_tenants/DB/log`: log lines and final errors of a database's functions.
 //!
 //! SUMMARY   A feed returns the stored lines, and with `follow` continues with new ones.
-//! PROMISES  A feed holds one page of lines at a time: a slow reader gets the number of lost lines. It ends when the
-//!           service stops or the client disconnects.
+//! PROMISES  A feed holds one page of lines at a time: a slow reader learns how many lines it has lost. A feed
+//!           ends when the service stops or the client disconnects.
 
 use std::sync::Arc;
 use std::time::Duration;

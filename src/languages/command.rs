@@ -2,7 +2,7 @@
 //!
 //! SUMMARY   Converts the configured command text to a program and its arguments, for pools with and without stress.
 //! PROMISES  Under stress a process has `SETTEE_STRESS=yes` in its environment. Every child of a configured command,
-//!           including probes, is in the cell of its pool's terms.
+//!           including probes, runs in a cell with the terms of its pool.
 //! SOURCE    couch_os_process: `sh -c "exec COMMAND"`. Postfix: `-o stress=yes`, `${stress?..}`.
 //! DIFFERS   A command without shell syntax is started directly: a missing program is an immediate error rather than
 //!           exit status 127, and no shell is started in between.
@@ -26,13 +26,13 @@ use child::cell::terms::CellTerms;
 use child::cell::trial::{CellTrial, check_program};
 use child::{CommandSpec, SpawnError};
 
-/// Runs commands with shell syntax.
+/// The shell that runs commands with shell syntax.
 const SHELL: &str = "/bin/sh";
 
 /// Characters with a meaning in a shell.
 const SHELL_SYNTAX: &str = "|&;<>()$`\\\"'*?[]#~={}!\n\r";
 
-/// Informs a process that its pool is under stress.
+/// The variable that informs a process that its pool is under stress.
 const STRESS_VARIABLE: (&str, &str) = ("SETTEE_STRESS", "yes");
 
 /// A language whose processes are children started by one command.
@@ -132,7 +132,7 @@ impl CommandLanguage {
         self
     }
 
-    /// Declares that its processes enter their own cells: the built-in server.
+    /// Declares that its processes enter their own cells, as the built-in server's do.
     #[must_use]
     pub(crate) fn in_own_cells(mut self) -> Self {
         self.confinement = Confinement::Own;
@@ -154,14 +154,14 @@ impl CommandLanguage {
         self
     }
 
-    /// Declares that its processes support `forget`: the built-in server.
+    /// Declares that its processes support `forget`, as the built-in server's do.
     #[must_use]
     pub(crate) fn forgetting(mut self) -> Self {
         self.can_forget = true;
         self
     }
 
-    /// Declares that its processes have isolates: the built-in server.
+    /// Declares that its processes have isolates, as the built-in server's do.
     #[must_use]
     pub(crate) fn having_isolates(mut self) -> Self {
         self.has_isolates = true;

@@ -1,13 +1,13 @@
 //! Logging: the slog set-up of the service.
 //!
-//! SUMMARY   Records pass a level that can change at run time and a bounded queue to a thread that writes them to
-//!           standard error or a file: readable on a terminal, as JSON lines otherwise.
+//! SUMMARY   Records of at least a certain level, which can change at run time, go through a bounded queue to a thread
+//!           that writes them to standard error or a file: readable on a terminal, as JSON lines otherwise.
 //! PROMISES  Logging never blocks its caller. Records that do not fit the queue, or cannot be written, are counted,
 //!           and the count is logged. Dropping [`Logging`] writes queued records. Strings contain no terminal control
 //!           characters, and their length is bounded.
 //! CALLED    `settee serve` makes one and passes its `Logger` to its users; there is no global logger, except for the
 //!           [library](libraries) of the HTTP server.
-//! LIMITS    Keys of records are those of [`KEYS`], and never a document's body or a credential.
+//! LIMITS    Records have only the keys in [`KEYS`], and contain neither bodies of documents nor credentials.
 
 mod bounded;
 mod file;
@@ -133,7 +133,7 @@ pub struct Logging {
     pub logger: Logger,
     level: Arc<AtomicUsize>,
     overflow: Arc<Overflow>,
-    /// For a log file.
+    /// Only for a log file.
     reopener: Option<Reopener>,
     /// Dropped last: waits until the queue is written.
     _guard: AsyncGuard,
@@ -150,7 +150,7 @@ impl Logging {
         Self::to_writer(config, terminal, io::stderr())
     }
 
-    /// Starts logging to `sink`, without colours; `terminal`: it is a terminal.
+    /// Starts logging to `sink`, without colours; `terminal`: whether it is a terminal.
     pub(crate) fn to_writer(
         config: &Log,
         terminal: bool,

@@ -1,10 +1,10 @@
 //! Keeps terminal escapes out of the log, which contains names, lines of functions and answers of servers.
 //!
-//! SUMMARY   [`PlainWriter`] writes each unprintable character of a text as JSON does, `\u202e`; in JSON they occur
-//!           only inside strings, so that a parser of the log gets the original text. [`PlainTexts`] does so in the
-//!           human-readable log, and keeps its colours.
-//! LIMITS    Bytes that are not whole characters are written unchanged; both forms of the log write strings, or parts
-//!           of strings.
+//! SUMMARY   [`PlainWriter`] writes each unprintable character of a text as JSON does, such as `\u202e`; in JSON such
+//!           characters occur only inside strings, so that a parser of the log gets the original text. [`PlainTexts`]
+//!           does so in the human-readable log, and keeps its colours.
+//! LIMITS    Bytes that are not whole characters are written unchanged, but both forms of the log write only whole
+//!           characters.
 
 use std::fmt::Write as _;
 use std::io::{self, Write};
@@ -22,7 +22,7 @@ fn write_plain(to: &mut (impl Write + ?Sized), bytes: &[u8]) -> io::Result<usize
             let mut plain = String::with_capacity(text.len() + 8);
             for character in text.chars() {
                 match is_unprintable(character) {
-                    // Writing to memory does not fail; all of them have four digits.
+                    // Writing to memory does not fail; all unprintable characters fit four digits.
                     true => drop(write!(plain, "\\u{:04x}", u32::from(character))),
                     false => plain.push(character),
                 }

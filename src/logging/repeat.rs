@@ -22,7 +22,7 @@ pub(crate) struct RepeatLimiter {
 }
 
 impl RepeatLimiter {
-    /// Returns how many were suppressed since the last one if this one is to be logged; `None` if it is suppressed.
+    /// Returns the number of warnings suppressed since the last one; `None` if this one is suppressed.
     pub(crate) fn admit(&mut self, now: Timestamp) -> Option<u64> {
         if self
             .last
@@ -36,7 +36,7 @@ impl RepeatLimiter {
     }
 }
 
-/// Records of a burst that are logged individually; others are counted.
+/// Maximum records of a burst that are logged individually; others are counted.
 pub(crate) const BURST_RECORDS_MAX: u32 = 10;
 
 /// The period of a summary.
@@ -48,9 +48,9 @@ pub(crate) const SUMMARY_PERIOD: Duration = Duration::from_secs(60);
 pub(crate) struct BurstLimiter {
     /// When the period began.
     since: Option<Timestamp>,
-    /// Records logged in this burst.
+    /// The number of records logged in this burst.
     written: u32,
-    /// Records counted in this period.
+    /// The number of records counted in this period.
     counted: u64,
 }
 

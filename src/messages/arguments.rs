@@ -51,7 +51,7 @@ struct Member<'a> {
 }
 
 impl<'a> Arguments<'a> {
-    /// Parses the arguments of a function call, a JSON object: the same as a request of the socket.
+    /// Parses the arguments of a function call, a JSON object with the same members as a request of the socket.
     pub(super) fn parse(json: &'a str) -> Parsed<Self> {
         let arguments = Self::of_object(json)?;
         arguments.ignore(&["id", "call"]);
@@ -90,7 +90,7 @@ impl<'a> Arguments<'a> {
         }
     }
 
-    /// Returns an argument.
+    /// Returns an argument; `None` if it is missing or `null`.
     pub(crate) fn get(&self, name: &'static str) -> Option<&'a RawValue> {
         self.known.borrow_mut().push(name);
         let found = self.members.iter().find(|member| member.name == name)?;
@@ -166,7 +166,7 @@ impl<'a> Arguments<'a> {
         self.text(name)?.ok_or_else(|| missing(name))
     }
 
-    /// A non-empty string: `what`.
+    /// A non-empty string; `what` describes it in the error.
     pub(super) fn name(&self, name: &'static str, what: &str) -> Parsed<String> {
         match self.string(name)? {
             text if text.is_empty() => Err(wrong(name, what)),
@@ -180,7 +180,7 @@ impl<'a> Arguments<'a> {
         Ok(flag.unwrap_or_default())
     }
 
-    /// One of two words, optional.
+    /// The value of one of two words; `None` if the argument is missing.
     pub(super) fn either<T: Copy>(
         &self,
         name: &'static str,

@@ -164,11 +164,11 @@ impl ErrorReply {
         Self::of_client("line_too_long", reason)
     }
 
-    /// The connection has too many waiting requests.
+    /// The connection has too many waiting requests, or too large ones.
     pub fn too_many_requests(limit: usize) -> Self {
         let reason = format!(
-            "more than {limit} requests of this connection wait for a process, or too large ones: \
-             wait for replies, or use more connections"
+            "more than {limit} requests of this connection wait for a process, or the waiting ones are \
+             too large: wait for replies, or use more connections"
         );
         Self::too_much("too_many_requests", &reason)
     }

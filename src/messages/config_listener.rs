@@ -87,7 +87,7 @@ pub enum ReloadError {
     /// The configuration was built by a program, without sources.
     #[error("the configuration was made inside the program and cannot be changed")]
     NoSources,
-    /// The files could not be read: the system refuses a thread for it.
+    /// The files were not read: the system refused a thread to read them.
     #[error("the configuration was not read: {0}; try again later")]
     NotRead(String),
     /// The database that shares the value among daemons refused it.
@@ -98,5 +98,5 @@ pub enum ReloadError {
     ShuttingDown,
 }
 
-/// Called after the log's level has changed.
+/// Applies the configured level to the running log.
 pub(crate) type SetLogLevel = std::rc::Rc<dyn Fn(LogLevel)>;

@@ -1,4 +1,5 @@
-//! Messages between the owner of this daemon's documents and the actor that acts on them.
+//! Messages between the FleetMember, which owns documents for this daemon, and ReplicatorDocuments, which turns them
+//! into jobs.
 //!
 //! SUMMARY   [`JoinFleet`] and [`OwnedChanges`] are sent to ReplicatorDocuments, [`DocStopped`] to the FleetMember;
 //!           the scheduler sends it [`ServerReach`].
@@ -42,7 +43,7 @@ pub(crate) enum OwnedChange {
         /// Until when it is owned.
         lease: Arc<DocLease>,
     },
-    /// Stop its job with a checkpoint, then send [`DocStopped`].
+    /// Its job has to stop with a checkpoint; then [`DocStopped`] is sent.
     GiveBack {
         doc: DocId,
         claim: Claim,

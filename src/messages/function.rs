@@ -76,7 +76,7 @@ pub struct InDdoc {
     pub ddoc: Arc<Ddoc>,
     /// The pools that may serve it.
     pub from: TakeFrom,
-    /// For a process and for each answer; `None`: as configured.
+    /// The timeout for a process and for each answer; `None`: as configured.
     pub timeout: Option<Duration>,
 }
 
@@ -89,7 +89,7 @@ pub struct InLanguage {
     pub db: Option<Arc<str>>,
     /// The pools that may serve it.
     pub from: TakeFrom,
-    /// For a process and for each answer; `None`: as configured.
+    /// The timeout for a process and for each answer; `None`: as configured.
     pub timeout: Option<Duration>,
 }
 
@@ -307,7 +307,7 @@ pub struct ListStart {
     pub at: InDdoc,
     /// The function's name.
     pub name: String,
-    /// Precedes the rows of a view: `total_rows`, `offset`, ..
+    /// What precedes the rows of a view: `total_rows`, `offset`, ..
     pub head: Json,
     /// The request.
     pub req: Json,

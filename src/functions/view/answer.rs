@@ -1,8 +1,8 @@
 //! A query server's answer to `map_doc`: a list of `[key, value]` pairs for each function.
 //!
 //! SUMMARY   [`MapAnswer`] finds an answer's rows in one pass; [`Mapped`] passes them to a sink.
-//! PROMISES  An answer with another shape or number of functions is an error that quotes it. Keys and values keep
-//!           their text.
+//! PROMISES  An answer of another shape is an error that quotes it; one for another number of functions is an error
+//!           with both numbers. Keys and values keep their text.
 
 use std::ops::Range;
 

@@ -38,8 +38,7 @@ impl Checked<'_> {
     }
 }
 
-/// Checks a line. Returns `None` if it is empty. Unless all members are sent, `kept` gets the positions of those that
-/// are.
+/// Checks a line. Returns `None` if it is empty. If only some members are sent, `kept` gets their positions.
 ///
 /// # Errors
 /// The problem and its remedy.

@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 use super::check::{Checked, Members, check};
 use mango::Selector;
 
-/// Maximum documents of a batch: waking another thread costs as much as one document.
+/// Maximum documents of a batch. Batches save wake-ups: waking another thread costs as much as one document.
 const BATCH_DOCUMENTS_MAX: usize = 256;
 
 /// Size of a batch's prompts from which no further document is added, in bytes.
@@ -77,8 +77,7 @@ pub enum InputError {
     },
 }
 
-/// Makes documents from JSON texts, for example array elements, as many at a time as requested. They may contain line
-/// feeds.
+/// Makes documents from JSON texts such as array elements, a batch at a time. The texts may contain line feeds.
 pub struct Documents<I> {
     texts: I,
     taken: u64,
@@ -166,7 +165,7 @@ impl Batch {
         self.places.len() < BATCH_DOCUMENTS_MAX && self.prompts.len() < BATCH_BYTES_MAX
     }
 
-    /// Adds a line's document, if the line has one that matches.
+    /// Adds a line's document, if the line has one that matches. Returns whether it was added.
     ///
     /// # Errors
     /// The problem with the line, and its remedy.

@@ -29,7 +29,7 @@ use crate::query_server::call::Call;
 use crate::query_server::ddoc::DEFAULT_LANGUAGE;
 use crate::query_server::prompt;
 
-/// The initial and the maximum number of unanswered documents of one process. With documents of some hundred bytes
+/// The initial and the maximum number of unanswered documents of one process. With documents of a few hundred bytes
 /// the maximum exceeds a pipe's capacity, so that the process never waits for input.
 const IN_FLIGHT: RangeInclusive<usize> = 8..=256;
 

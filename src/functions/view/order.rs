@@ -13,7 +13,7 @@ use super::documents::Document;
 const DOCUMENTS_MAX: u64 = 4096;
 
 /// While the held answers have this many bytes, only the oldest unanswered document may be sent. Answers to documents
-/// in flight may exceed it.
+/// already in flight may exceed this size.
 const BYTES_MAX: usize = 16 << 20;
 
 /// The order in which documents are passed on.

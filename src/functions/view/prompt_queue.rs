@@ -17,7 +17,7 @@ use crate::messages::proc_manager::Lease;
 use crate::messages::process::PromptError;
 use crate::query_server::told::Told;
 
-/// A process's answer; errors are rare, and far larger.
+/// A process's answer. Errors are boxed, since they are rare and far larger.
 pub(super) type Answer = Result<Bytes, Box<ProcessError>>;
 
 /// An answer, and the reports before it.

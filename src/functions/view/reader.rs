@@ -1,8 +1,8 @@
 //! Documents from newline-delimited JSON, one a line.
 //!
-//! SUMMARY   [`DocumentCutter`] cuts text chunks of any size into batches of [`Document`]s; [`DocumentReader`] does
-//!           so for a reader, and [`read_in_thread`] in a separate thread, so that slow input does not block the
-//!           pool.
+//! SUMMARY   [`DocumentCutter`] cuts text chunks of any size into batches of [`Document`]s; [`DocumentReader`] reads
+//!           the chunks from an input, and [`read_in_thread`] does so in a separate thread, so that slow input does
+//!           not block the pool.
 //! PROMISES  Memory is bounded by the size of a batch, the number of waiting batches, and the length of a line. Blank
 //!           lines and documents that do not match are skipped.
 
@@ -43,7 +43,7 @@ impl BadLines {
         Arc::new(Self { max, seen })
     }
 
-    /// Counts one; `false` beyond the maximum.
+    /// Counts a line and returns `true`; returns `false` if the maximum is reached.
     fn skip(&self, line: u64, problem: &str) -> bool {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let (count, first) = &mut *seen;
@@ -143,7 +143,7 @@ impl DocumentCutter {
         self.ended = true;
     }
 
-    /// Takes the documents of some complete lines; none until more is appended.
+    /// Takes the documents of some complete lines; none if there is no such line left.
     ///
     /// # Errors
     /// [`InputError::Line`]. The documents before the bad line have been returned by then.
@@ -228,7 +228,7 @@ impl<R: Read> DocumentReader<R> {
     }
 }
 
-/// Reads documents in a separate thread until the end, an error, or the receiver is dropped.
+/// Reads documents in a separate thread until the input ends, an error occurs, or the receiver is dropped.
 ///
 /// # Errors
 /// The system cannot create another thread.

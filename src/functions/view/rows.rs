@@ -2,7 +2,7 @@
 //!
 //! SUMMARY   [`Rows`] takes rows in any order; [`Rows::sort`] orders them by key, then document id, then order of
 //!           emission.
-//! PROMISES  A row takes its text and about thirty bytes, and its sort key while sorting.
+//! PROMISES  Each row occupies its text and about thirty bytes; while sorting, also its sort key.
 //! SOURCE    couch_ejson_compare: less_json_ids/2.
 
 use std::cell::RefCell;

@@ -101,8 +101,8 @@ impl Supply {
         }
     }
 
-    /// Passes on a document and its answer, and those that waited for it, or holds them back until their turn. Takes
-    /// the answer if answers must keep the order of the input.
+    /// Passes on a document and its answer, and those that waited for it, or holds them back until their turn. If
+    /// answers must keep the order of the input, `answer` is left empty.
     pub(super) fn hand_on(
         &self,
         (number, document): Numbered,

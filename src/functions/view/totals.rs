@@ -29,9 +29,9 @@ use json::string::unescape_bytes;
 #[derive(Debug)]
 pub(crate) struct BuiltinReducer {
     pub(crate) builtin: Builtin,
-    /// The limit of sums' length.
+    /// The limit on the length of sums.
     pub(crate) limit: SumLimit,
-    /// Logs sums that are too long.
+    /// The log of sums that are too long.
     pub(crate) log: OverflowLog,
 }
 
@@ -61,7 +61,7 @@ pub(crate) struct Totals<'a> {
 }
 
 struct Group {
-    /// The group's key, as its first row has it.
+    /// The group's key, as written in its first row.
     key: Rc<str>,
     /// The position of that row in a view.
     first: Option<Box<[u8]>>,

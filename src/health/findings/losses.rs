@@ -41,7 +41,7 @@ fn of_log(log: &str, count: u64, failure: Option<String>) -> Problem {
     let cause = match &failure {
         Some(error) if count == 0 => format!("no record can be written now: {error}"),
         Some(error) => format!("{count} records are lost, and none can be written now: {error}"),
-        None => format!("{count} records are lost, which came too fast or could not be written"),
+        None => format!("{count} records that came too fast or could not be written are lost"),
     };
     let remedy = match failure {
         Some(_) => {

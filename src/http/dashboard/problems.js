@@ -30,7 +30,7 @@ const OF_ALL = /^(replications_failing|daemon_gone)$/;
 export const words = ({ kind }) => kind.replaceAll("_", " ");
 
 // Problems of several subjects with the same cause share a line; so do those of one subject on several daemons, even
-// if the causes have different numbers. The worst come first, of equal ones this daemon's.
+// if the causes have different numbers. The worst come first; among equal ones, this daemon's.
 export function lines({ daemons }) {
   const found = new Map();
   const all = daemons.flatMap(({ daemon, problems }, index) => problems.map((problem) => ({ ...problem, daemon, isOwn: index === 0 })));
@@ -51,7 +51,7 @@ export function lines({ daemons }) {
 // The number of problems.
 export const countOf = (lines) => lines.reduce((sum, { subjects }) => sum + subjects.length, 0);
 
-// The daemons that have the problem; empty if only this one has it, or the fleet.
+// The daemons that have the problem; empty if only this one has it, or if it is a problem of the fleet.
 export function whose({ kind, daemons, isOwn }) {
   if (OF_ALL.test(kind)) return "";
   if (daemons.length > 1) return plural(daemons.length, "daemon");

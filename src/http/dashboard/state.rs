@@ -4,9 +4,9 @@
 //!           [`FRESH_FOR`], and with the visitor's identity: many open pages cost little more than one.
 //! PROMISES  Of concurrent requests, one computes the state and the others wait for it. If jobs cannot be listed, the
 //!           state says why.
-//! LIMITS    [`FUNCTIONS_MAX`] functions, those in trouble first; [`TASKS_MAX`] views that are being mapped; [`JOBS_MAX`]
-//!           jobs, those in trouble first; [`REASONS_MAX`] reasons. A state is cached [`REST`] times as long as it took
-//!           to make, at most [`FRESH_MAX`].
+//! LIMITS    [`FUNCTIONS_MAX`] functions, those in trouble first; [`TASKS_MAX`] views that are being mapped;
+//!           [`JOBS_MAX`] jobs, those in trouble first; [`REASONS_MAX`] reasons. A state is cached [`REST`] times as
+//!           long as it took to make, at most [`FRESH_MAX`].
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

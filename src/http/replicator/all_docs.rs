@@ -52,8 +52,8 @@ async fn by_range(call: &Call, params: &Params, include_docs: bool) -> Answer {
     Ok(answer::ok(&answer))
 }
 
-/// Rows are in the order of the keys, or reversed. An unknown document's row has an error, a deleted one's its
-/// revision.
+/// Rows are in the order of the keys, or reversed. The row of an unknown document has an error, that of a deleted one
+/// its revision.
 async fn by_keys(call: &Call, params: &Params, keys: &[Value], include_docs: bool) -> Answer {
     let ids = keys
         .iter()

@@ -2,7 +2,7 @@
 //!
 //! SUMMARY   A feed reads the store in batches and writes them as it reads; when there is nothing new it waits for
 //!           the store's next update.
-//! PROMISES  A feed ends when the service is stopped, and with the client.
+//! PROMISES  A feed ends when the service is stopped or the client disconnects.
 //! SOURCE    chttpd_db: handle_changes_req/2; fabric_view_changes.
 
 mod rows;
@@ -32,7 +32,7 @@ use store::{Changes, Store, StoreError};
 /// How long a feed without heartbeats waits for news, and the interval of heartbeats, by default.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The longest times that a request may set.
+/// The longest timeout, and the longest heartbeat interval, that a request may set.
 const TIME_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Documents read at a time.
@@ -95,7 +95,7 @@ async fn feed(call: &Call, params: &Params) -> Result<Feed, Refusal> {
         Refusal::bad_request(format!("no feed {kind:?} here: {known}"))
     })?;
     let store = call.database().store().clone();
-    // Without documents.
+    // The position alone: no documents are read.
     let now = store.changes(0, 0).await?;
     let timeout = params.milliseconds("timeout", TIMEOUT, TIME_MAX)?;
     Ok(Feed {
@@ -133,7 +133,7 @@ fn since(call: &Call, params: &Params, now: &Changes) -> Result<u64, Refusal> {
         .parse()
         .map_err(|_| Refusal::bad_request("Malformed sequence supplied in 'since' parameter."))?;
     // Numbers of other stores are meaningless here, and so are those of updates that a failover of the database lost:
-    // everything is news.
+    // the feed starts from 0.
     let is_ours = (mark.is_empty() || mark == now.mark) && number <= now.update_seq;
     Ok(if is_ours { number } else { 0 })
 }
@@ -231,7 +231,7 @@ impl Feed {
         Ok((!text.is_empty()).then(|| text.into()))
     }
 
-    /// Waits for news. Returns a heartbeat, if one is due before.
+    /// Waits for news. Returns a heartbeat, if one is due first.
     async fn wait(&mut self) -> Option<Bytes> {
         let beat = async {
             match self.heartbeat {

@@ -3,7 +3,7 @@
 //! SUMMARY   A user who is not an administrator reads, writes and controls only their own documents and jobs.
 //! PROMISES  No such user reads a document of another user, or changes a revision of it.
 //! SOURCE    couch_replicator_docs: before_doc_update/3; the owner is in `owner`.
-//! DIFFERS   In CouchDB all users who may read the database see every document, without credentials.
+//! DIFFERS   In CouchDB all users who may read the database see every document, with its credentials removed.
 
 use serde_json::Value;
 

@@ -27,7 +27,7 @@ const HELD_BYTES_MAX: usize = 4 << 20;
 /// Overhead of a definition or a validator, in bytes.
 const ENTRY_BYTES: usize = 256;
 
-/// Maximum length of an answer about a document, in bytes, beyond twice the document's length.
+/// Maximum length of an answer about a document, in bytes, in addition to twice the document's length.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
 
 /// Maximum elements of a command that are read.
@@ -78,7 +78,7 @@ pub struct QueryServer {
     validator_bytes: usize,
     log: Logger,
     clock: Clock,
-    /// Limits warnings about definitions, since views are rebuilt often.
+    /// The limiter of warnings about definitions: views are rebuilt often.
     refused: RepeatLimiter,
     /// Whether the last `reset` requests error reports.
     reports: bool,
@@ -86,7 +86,7 @@ pub struct QueryServer {
     told: String,
 }
 
-/// Computes an index's part for a document.
+/// Computes an index's part of the answer about a document.
 type Ask = fn(&Index, &str) -> Result<String, MatchError>;
 
 impl QueryServer {
@@ -166,7 +166,7 @@ impl QueryServer {
         Ok(())
     }
 
-    /// Logs an error of the next definition, if reports are requested.
+    /// Logs an error of the definition that is being added, if reports are requested.
     fn report(&mut self, name: &str, message: String) {
         if self.reports {
             let function = self.indexes.len();
@@ -176,7 +176,7 @@ impl QueryServer {
         }
     }
 
-    /// Returns each index's part for a document.
+    /// Returns the answer about a document: a list with a part from each index.
     fn ask(&self, document: &str, ask: Ask) -> Result<String, Refusal> {
         if !document.starts_with('{') {
             return Err(Refusal::new(
@@ -195,7 +195,7 @@ impl QueryServer {
                 Some(index) => answer.push_str(&ask(index, document)?),
             }
             if answer.len() > bytes_max {
-                let reason = format!("the indexes have more than {bytes_max} bytes of a document");
+                let reason = format!("the index entries of a document exceed {bytes_max} bytes");
                 return Err(Refusal::new("too_large", reason));
             }
         }
@@ -304,7 +304,7 @@ fn asks_for_reports(config: &str) -> bool {
     serde_json::from_str(config).is_ok_and(|config: Config| config.report)
 }
 
-/// One `null` for each function: Mango indexes do not reduce.
+/// Answers with one `null` for each function: Mango indexes do not reduce.
 fn reduce(sources: &str) -> Result<String, Refusal> {
     let mut answer = String::from("[true,[");
     let mut elements = Elements::of(sources);
@@ -321,7 +321,7 @@ fn reduce(sources: &str) -> Result<String, Refusal> {
     Ok(answer)
 }
 
-/// The first elements of a list; `None` if it is not one.
+/// Returns the first elements of a list; `None` if the text is not a list.
 fn first_elements(list: &str) -> Option<Vec<&str>> {
     let mut elements = Elements::of(list);
     let first = elements.by_ref().take(ELEMENTS_MAX).collect();
