@@ -30,7 +30,7 @@ pub struct TenantCostsQuery {
 }
 
 impl TenantCostsQuery {
-    /// Parses a query by the names of its parameters.
+    /// Parses the parameters of a query.
     ///
     /// # Errors
     /// The wrong parameter, and its valid values.
@@ -52,9 +52,9 @@ impl TenantCostsQuery {
 /// The costs of databases, for display.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct TenantCostsPage {
-    /// The start of the counting.
+    /// When counting began.
     pub(crate) since: String,
-    /// The end.
+    /// When the page was made.
     pub(crate) until: String,
     /// The number of databases.
     pub(crate) total_rows: usize,
@@ -64,7 +64,7 @@ pub(crate) struct TenantCostsPage {
 /// The total cost of one database's calls.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct TenantCost {
-    /// `None`: calls without a database. `_other`: all without a row.
+    /// `None` for calls without a database; `_other` for all databases without a row.
     pub(crate) db: Option<String>,
     #[serde(flatten)]
     pub(crate) costs: Costs,
