@@ -1,7 +1,7 @@
 //! A function call: its caller, subject, reports and final statistics.
 //!
-//! SUMMARY   [`Call`] accompanies every prompt of a call, so that a process's output during the call is attributed to it
-//!           in the log, and collected if a report is requested. [`Loan`] is one process that serves it.
+//! SUMMARY   [`Call`] accompanies every prompt of a call, so that a process's output during the call is attributed to
+//!           it in the log, and collected if a report is requested. [`Loan`] is one process that serves it.
 //!           [`FinishedCall`] is a finished call, read by report, log and statistics.
 //! PROMISES  Collected data is bounded. Without a report nothing is collected, and memory is not read. Functions' log
 //!           lines and the errors that end them are also added to the log of their tenant, a database.
