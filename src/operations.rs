@@ -160,8 +160,8 @@ macro_rules! operations {
 }
 
 impl Route {
-    /// Returns whether it is one of CouchDB's or Prometheus's own requests, which ignore the parameters and body
-    /// members that those ignore. All others refuse unknown ones.
+    /// Returns whether it is a request of CouchDB's or Prometheus's protocol, and so ignores unknown parameters and
+    /// body members as they do. All others refuse unknown ones.
     #[must_use]
     pub fn ignores_unknown(self) -> bool {
         const COUCHDBS: [&str; 8] = [

@@ -95,8 +95,8 @@ pub(crate) struct CostsPage {
     pub(crate) functions: Vec<CostsRow>,
 }
 
-/// A function with its calls' total cost, the quantiles of their times, and the time that it may have used before its
-/// record began, in microseconds.
+/// A function with the total cost of its calls, the quantiles of their run times, and the time that it may have used
+/// before its record began. Times are in microseconds.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct CostsRow {
     pub(crate) db: Option<String>,

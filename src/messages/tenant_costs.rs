@@ -79,7 +79,7 @@ pub(crate) struct Costs {
     pub(crate) kills: u64,
     /// Time until they had a process that knew their design document.
     pub(crate) wait_us: u64,
-    /// Time since then.
+    /// Time after that.
     pub(crate) run_us: u64,
     /// Processor time, as far as the system reports it.
     pub(crate) cpu_us: u64,

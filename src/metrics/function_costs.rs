@@ -59,7 +59,7 @@ struct Half {
     places: FxHashMap<Subject, usize>,
     functions: Vec<Subject>,
     costs: Vec<FunctionCost>,
-    /// The time of each, in nanoseconds, searched for the smallest.
+    /// The time of each with its `uncertain`, in nanoseconds; the function with the smallest is evicted.
     weights: Vec<u64>,
 }
 

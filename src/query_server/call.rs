@@ -398,7 +398,7 @@ struct Telling {
 const UNTAKEN_BYTES_MAX: usize = 512 << 10;
 
 impl Loan {
-    /// Collects reports between answers to a client's single prompts.
+    /// Returns a loan that collects the reports between the answers to a client's single prompts.
     pub(crate) fn of_prompts(who: Option<Arc<Holder>>) -> Arc<Self> {
         let subject = Subject {
             function: "prompt".to_owned(),
@@ -409,7 +409,7 @@ impl Loan {
         Self::beside(call)
     }
 
-    /// Attributes log output during a lesson to the call that needs it.
+    /// Returns a loan that attributes log output during a lesson to the call that needs the lesson.
     pub(crate) fn of_lesson(call: &Arc<Call>) -> Arc<Self> {
         Self::beside(Arc::clone(call))
     }

@@ -4,7 +4,7 @@
 //!           progress ([`Row`]), the lease that owns it, its job's state, and the reports of other daemons. The
 //!           store, ReplicatorDocuments and the scheduler report to it; lists, counts and ownership are read from it.
 //! PROMISES  A page costs only what it shows, however many documents it skips. Lists are [`Loading`] until the
-//!           progress of every replication document that existed when the store was opened is known.
+//!           table knows the progress of every replication document that existed when the store was opened.
 //! CALLED    Under the lock of [`DocStates`](super::DocStates).
 
 mod event;
