@@ -1,13 +1,13 @@
 //! The operations of the daemon: the list of calls and paths, and who may use them.
 //!
-//! SUMMARY   A row is a sentence, `[calls of the socket], [methods and paths of HTTP] => who may, what it does`:
-//!           `changes` for an order or a change, otherwise `reads`. The rows define two enums, [`CallName`] and
-//!           [`Route`]; the handlers are a `match` over these, so a row without a handler does not compile.
+//! SUMMARY   A row is a sentence, then `[calls of the socket], [methods and paths of HTTP] => who may, effect`. The
+//!           effect is `changes` for an order or a change, otherwise `reads`. The rows define two enums, [`CallName`]
+//!           and [`Route`]; the handlers are a `match` over these, so a row without a handler does not compile.
 //! PROMISES  The socket lends processes and runs functions; HTTP does everything else. Calls and paths without a row
 //!           do not exist. The call and the path of an operation have the same permissions. [`check_name`] bounds the
-//!           names that arrive with one; the bounds are here.
+//!           length of the names in a call or path; the bounds are here.
 //! CALLED    By `messages::client`, which parses calls; by a client's connection, for rights; by `http::routes` and
-//!           `http::entrance`. Tests compare `docs/socket.md`, `docs/http.md` and `docs/openapi.json` with it.
+//!           `http::entrance`. Tests compare `docs/socket.md`, `docs/http.md` and `docs/openapi.json` with the rows.
 //! LIMITS    The content of a request can require another right than its row: see `http::pools_api` and
 //!           `http::scheduler_api`. If several routes match a path, the first one applies.
 
@@ -48,7 +48,7 @@ pub enum Who {
     Anybody,
     /// Users with this right.
     With(Right),
-    /// As [`Self::With`], without a `WWW-Authenticate` challenge: the dashboard has a login form.
+    /// Like [`Self::With`], without a `WWW-Authenticate` challenge: the dashboard has a login form.
     OnPage(Right),
     /// Users with this right; for their own jobs and documents also users who may replicate.
     AllOrOwn(Right),
@@ -109,7 +109,7 @@ macro_rules! operations {
             }
         }
 
-        /// A method of a path of HTTP.
+        /// A method and path of HTTP.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
         #[strum(serialize_all = "snake_case")]
         pub enum Route {
@@ -125,7 +125,7 @@ macro_rules! operations {
                 }
             }
 
-            /// Returns the path, a pattern of actix-web's.
+            /// Returns the path, a pattern for actix-web.
             #[must_use]
             pub const fn path(self) -> &'static str {
                 match self {
@@ -160,8 +160,8 @@ macro_rules! operations {
 }
 
 impl Route {
-    /// Returns whether it is one of CouchDB's or Prometheus's own requests, which ignore the parameters and body
-    /// members that those ignore. All others refuse unknown ones.
+    /// Returns whether it is a request of CouchDB's or Prometheus's protocol, and so ignores unknown parameters and
+    /// body members as they do. All others refuse unknown ones.
     #[must_use]
     pub fn ignores_unknown(self) -> bool {
         const COUCHDBS: [&str; 8] = [
@@ -256,7 +256,7 @@ operations! {
 
     /// Returns the problems, their beginnings, and their remedies.
     [], [Health GET "/_health"] => With(Look), reads;
-    /// Acknowledges losses: they are reported no more.
+    /// Acknowledges losses: they are no longer reported.
     [], [AcknowledgeLosses DELETE "/_health/{kind}"] => With(Operate), changes;
     /// Returns whether the daemon is drained, and its remaining work.
     [], [DrainState GET "/_drain"] => With(Look), reads;
@@ -331,7 +331,7 @@ operations! {
     [], [Jobs GET "/_scheduler/jobs"] => AllOrOwn(Look), reads;
     /// Shows a job.
     [], [Job GET "/_scheduler/jobs/{id}"] => AllOrOwn(Look), reads;
-    /// Gives an order to all jobs of a selection. To cancel and to delete takes an administrator.
+    /// Gives an order to all jobs of a selection. Cancelling and deleting take an administrator.
     [], [OrderJobs POST "/_scheduler/_bulk"] => AllOrOwn(Operate), changes;
     /// Pauses a job.
     [], [PauseJob POST "/_scheduler/jobs/{id}/_pause"] => AllOrOwn(Operate), changes;
@@ -356,7 +356,7 @@ operations! {
     [], [Database GET "/_replicator"] => With(Replicate), reads;
     /// Reports that the replicator database exists.
     [], [CreateDatabase PUT "/_replicator"] => With(Replicate), reads;
-    /// Writes a document, with an id of its own or a new one. One that begins with `_` takes an administrator.
+    /// Writes a document, with an id of its own or a new one. An id that begins with `_` takes an administrator.
     [], [PostDoc POST "/_replicator"] => With(Replicate), changes;
     /// Lists documents in the order of their ids.
     [], [AllDocs GET "/_replicator/_all_docs", PostAllDocs POST "/_replicator/_all_docs"] => With(Administer), reads;

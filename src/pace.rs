@@ -62,7 +62,7 @@ impl Pace {
         self.due.get().map(|due| due.by)
     }
 
-    /// Returns the deadline for some of an unknown number of bytes.
+    /// Records an unknown number of pending bytes. Returns the deadline for some of them.
     pub(crate) fn deadline(&self) -> Instant {
         let now = Instant::now();
         self.waiting(usize::MAX, now).unwrap_or(now + FOR_EVER)

@@ -2,11 +2,11 @@
 //!
 //! SUMMARY   [`read`] loads the server's TLS configuration, [`Certificate`] holds the current one, [`client_name`]
 //!           returns the user of a client's certificate.
-//! PROMISES  A certificate that is unreadable or does not match its key replaces none. Existing connections keep
-//!           theirs.
+//! PROMISES  A certificate that is unreadable or does not match its key does not replace the current one. Existing
+//!           connections keep the certificate that they began with.
 //! CALLED    Loaded at the start and at each reload of the configuration; used for each connection.
 //! SOURCE    CouchDB: chttpd, `[ssl]`.
-//! DIFFERS   CouchDB loads a new certificate at a restart.
+//! DIFFERS   CouchDB loads a new certificate only at a restart.
 
 use std::fmt::Display;
 use std::path::{Path, PathBuf};

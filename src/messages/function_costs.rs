@@ -51,12 +51,12 @@ pub(crate) enum SortBy {
 pub struct CostsQuery {
     pub(crate) period: Period,
     pub(crate) sort: SortBy,
-    /// Maximum functions.
+    /// Maximum number of functions.
     pub(crate) limit: usize,
 }
 
 impl CostsQuery {
-    /// Default maximum.
+    /// Default of `limit`.
     pub(crate) const LIMIT: usize = 100;
 
     /// Parses a query from names.
@@ -90,13 +90,13 @@ pub(crate) struct CostsPage {
     pub(crate) period: Period,
     /// The time covered.
     pub(crate) seconds: f64,
-    /// The number of functions with records.
+    /// The number of functions with records, including those beyond the limit.
     pub(crate) total_rows: usize,
     pub(crate) functions: Vec<CostsRow>,
 }
 
-/// A function with its calls' total cost, the quantiles of their times, and the time that it may have used before its
-/// record began, in microseconds.
+/// A function with the total cost of its calls, the quantiles of their run times, and the time that it may have used
+/// before its record began. Times are in microseconds.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct CostsRow {
     pub(crate) db: Option<String>,

@@ -1,4 +1,4 @@
-//! Messages between actors, requests of clients and calls of functions, with their replies and errors.
+//! Messages between actors, client requests and function calls, with their replies and errors.
 
 pub(crate) mod arguments;
 pub mod client;

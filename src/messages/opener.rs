@@ -21,7 +21,7 @@ pub struct Exit {
 pub struct StartError {
     /// The cause and the remedy.
     pub reason: String,
-    /// The host's for lack of resources, the query server's for a wrong command.
+    /// The host for lack of resources, the query server for a wrong command.
     pub fault: Fault,
     /// Whether an external signal or order ended it: then the command is not at fault.
     pub from_outside: bool,

@@ -22,7 +22,7 @@ pub(crate) struct ProbeAbility {
     pub(crate) time: Duration,
 }
 
-/// A pool and its cell; `None` if its processes have none.
+/// A pool and the cell of its processes, if they have one.
 pub(crate) struct PoolCell {
     pub(crate) pool: PoolId,
     pub(crate) name: Arc<str>,
@@ -34,7 +34,7 @@ pub(crate) struct PoolCell {
 #[rtype(result = "()")]
 pub(crate) struct TryCells(pub(crate) Vec<PoolCell>);
 
-/// Forgets everything about cells, warns of pools without one, and tests those of all pools.
+/// Forgets everything about cells, warns of pools without one, and tests the cells of all pools.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(crate) struct TryAllCells(pub(crate) Vec<PoolCell>);

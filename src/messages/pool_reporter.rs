@@ -85,7 +85,7 @@ pub(crate) enum PoolEvent {
         generation: u64,
         os_pid: Option<u32>,
     },
-    /// Most calls started a process because only idle ones of other databases were free.
+    /// Most calls started a process because all free processes belonged to other databases.
     MostCallsStart {
         exchanges: Exchanges,
         /// The limit that prevents more processes, and its name.
@@ -103,7 +103,7 @@ pub(crate) enum PoolEvent {
     Unthrottled,
     /// Processes keep ending by themselves soon after their start.
     EndsEarly { failure: Option<Arc<str>> },
-    /// A request arrived one process below the limit.
+    /// A request needs a new process, and one more would reach the limit.
     Stressed {
         limit: u32,
         /// The limit's name.

@@ -29,7 +29,7 @@ pub struct Prompt {
     pub token: Token,
     /// One command without a line feed, or several, each followed by one. A command is one JSON array in UTF-8.
     pub lines: Bytes,
-    /// The timeout of each, counted from when it is the oldest unanswered one; `None`: that of the process.
+    /// The timeout of each command, from when it becomes the oldest unanswered one; `None`: that of the process.
     pub timeout: Option<Duration>,
     /// Whether the answer is everything that the process printed, including log and error lines, unchanged.
     pub verbatim: bool,
@@ -53,8 +53,8 @@ pub enum AnswerTo {
 
 /// Waits for the answer to a command, and is notified once a `reset` after it is also answered.
 ///
-/// That `reset` is the fence: a query server works on one command after the other, so an extra line arrives before
-/// the fence's `true`, and is mistaken for it.
+/// That `reset` is the fence: a query server works on one command after the other, so an extra line arrives where the
+/// fence's `true` is expected, and is detected.
 #[derive(Debug)]
 pub struct Framed {
     /// `None` once notified.
@@ -160,7 +160,7 @@ impl Prompt {
                 let lines = lines.filter(|lines| !lines.is_empty());
                 [framed.reset.clone(), lines, framed.fence.clone()]
             }
-            // An empty line also counts: a couchjs ends on it.
+            // An empty line is sent too: a couchjs ends when it reads one.
             AnswerTo::One(_) | AnswerTo::Several(_) => [None, lines, None],
         }
     }
@@ -190,7 +190,7 @@ pub(crate) fn commands(lines: &Bytes) -> impl Iterator<Item = Bytes> + use<> {
     })
 }
 
-/// Changes the timeout of prompts that have none (`set_timeout`).
+/// Changes the timeout of prompts without their own (`set_timeout`).
 #[derive(Debug, Message)]
 #[rtype(result = "bool")]
 pub struct SetTimeout {

@@ -63,7 +63,7 @@ impl KillProc {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum KillError {
     /// There is no process with this name. The caller's fault.
-    #[error("there is no process named '{0}': it has ended, or never was")]
+    #[error("there is no process named '{0}': it has ended, or never existed")]
     NotFound(String),
     /// It is being started. Worth a retry.
     #[error(

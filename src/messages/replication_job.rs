@@ -39,7 +39,7 @@ pub struct NewRun {
     pub earlier: Stats,
     /// Consulted before each checkpoint.
     pub guard: CheckpointGuard,
-    /// Receives the run's events. The last one has the run's end.
+    /// Receives the run's events. The last one reports the run's end.
     pub events: Recipient<JobEvent>,
     /// The log of the run.
     pub log: Logger,
@@ -91,7 +91,7 @@ pub struct JobStart {
 pub struct JobSettings {
     /// Shared by all replications.
     pub http: Http,
-    /// Part of computed ids, needed to find older checkpoints.
+    /// Part of replication ids; needed to compute the ids of older checkpoints.
     pub identity: Identity,
     /// Maximum random delay of a run's start; zero for none.
     pub startup_jitter: Duration,
@@ -161,8 +161,8 @@ pub enum JobEnd {
 /// The result of a completed job.
 #[derive(Clone, Debug)]
 pub struct Completed {
-    /// The answer of `POST /_replicate` without `ok`, a JSON object: the replication log's body, after `no_changes` if
-    /// nothing was recorded; without checkpoints only `use_checkpoints`.
+    /// The JSON object that answers `POST /_replicate`, without `ok`: the replication log's body, preceded by
+    /// `no_changes` if nothing was recorded. Without checkpoints it has only `use_checkpoints`.
     pub result: Box<RawValue>,
     /// Its final progress.
     pub progress: JobProgress,
@@ -178,13 +178,13 @@ pub(crate) const STOP_MAX: Duration = Duration::from_secs(5);
 
 // Messages between the ReplicationScheduler and the JobSupervisor, and how a job is started.
 
-/// Starts runs: real ones in the service, others in tests. Returns at once, since the run does all slow work. Fails
-/// if a run cannot even start.
+/// Starts runs: real ones in the service, simulated ones in tests. Returns at once, since the run does all slow work.
+/// Fails if a run cannot even start.
 pub type StartJobs = Box<dyn FnMut(NewRun) -> Result<RunningJob, Crash>>;
 
 /// A started run.
 pub struct RunningJob {
-    /// Ends once all of the run is dropped.
+    /// Ends once everything that belongs to the run is dropped.
     pub pid: Pid,
     /// Receives the order to stop.
     pub stop: Recipient<StopJob>,
@@ -212,6 +212,6 @@ pub(crate) struct TerminateChild {
 #[rtype(result = "()")]
 pub(crate) struct ChildEnded {
     pub run: Run,
-    /// Why: from its pid, or from its failed start.
+    /// The exit reason of its pid, or why it could not start.
     pub reason: Result<ExitReason, Crash>,
 }

@@ -44,7 +44,7 @@ pub struct AddJob {
     pub guard: CheckpointGuard,
     /// Its past in another scheduler, if any.
     pub earlier: Earlier,
-    /// The latest documents that were not replicated in its past, the latest last.
+    /// The latest documents that its earlier runs did not replicate, newest last.
     pub refused: Vec<Arc<RefusedDoc>>,
     /// Notified of its end, even if it already existed. May be dropped at any time.
     pub waiter: Option<oneshot::Sender<JobEnd>>,
@@ -121,8 +121,8 @@ fn taken(id: &ReplicationId, by: Option<&DocRef>) -> String {
 pub struct RemoveJob {
     /// The job's id.
     pub id: ReplicationId,
-    /// Its document; `None` for a transient job. A job of another document is kept: two may request the same
-    /// replication.
+    /// Its document; `None` for a transient job. A job of another document is kept: two documents may request
+    /// the same replication.
     pub doc: Option<DocRef>,
 }
 
@@ -140,8 +140,8 @@ pub struct LoseJob {
 /// Maximum jobs ordered in one turn.
 pub(crate) const ORDERS_MAX: usize = 100;
 
-/// Gives an order to at most [`ORDERS_MAX`] jobs in one turn. To pause a paused job keeps its first pause; to resume or
-/// to restart it ends the pause. Answers for each whether there is such a job, in order.
+/// Gives an order to at most [`ORDERS_MAX`] jobs in one turn. Pausing a paused job keeps its first pause; resuming or
+/// restarting it ends the pause. Answers, in order, whether each job exists.
 #[derive(Clone, Debug, Message)]
 #[rtype(result = "Vec<bool>")]
 pub(crate) struct OrderJobs {
@@ -206,7 +206,7 @@ pub(crate) struct GetRunTroubles;
 /// The problems of running jobs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RunTroubles {
-    /// Those that have more to replicate, but made no progress for [`STALLED_AFTER`].
+    /// Jobs that have more to replicate, but made no progress for [`STALLED_AFTER`].
     pub stalled: Stalled,
     /// Slow servers, each with the number of running jobs with their source or target there.
     pub slow: Vec<(SlowServer, u64)>,
@@ -254,7 +254,7 @@ pub struct JobInfo {
     pub progress: Option<Arc<JobProgress>>,
     /// When that was reported.
     pub progress_at: Option<WallTime>,
-    /// The latest documents that were not replicated, and why; the latest last.
+    /// The latest documents that were not replicated, and why; newest last.
     pub refused: Vec<RefusedDoc>,
     /// Its history, newest first.
     pub history: Vec<HistoryEntry>,
@@ -286,7 +286,7 @@ impl JobInfo {
         }
     }
 
-    /// Passes on the facts for a selection. `daemon` is this daemon's address in a fleet.
+    /// Calls `to` with the facts for a selection, and returns its result. `daemon` is this daemon's address in a fleet.
     pub(crate) fn facts<T>(&self, daemon: Option<&str>, to: impl FnOnce(&JobFacts<'_>) -> T) -> T {
         let replication = &*self.replication;
         to(&JobFacts {

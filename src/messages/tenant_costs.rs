@@ -30,7 +30,7 @@ pub struct TenantCostsQuery {
 }
 
 impl TenantCostsQuery {
-    /// Parses a query by the names of its parameters.
+    /// Parses the parameters of a query.
     ///
     /// # Errors
     /// The wrong parameter, and its valid values.
@@ -52,9 +52,9 @@ impl TenantCostsQuery {
 /// The costs of databases, for display.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct TenantCostsPage {
-    /// The start of the counting.
+    /// When counting began.
     pub(crate) since: String,
-    /// The end.
+    /// When the page was made.
     pub(crate) until: String,
     /// The number of databases.
     pub(crate) total_rows: usize,
@@ -64,7 +64,7 @@ pub(crate) struct TenantCostsPage {
 /// The total cost of one database's calls.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct TenantCost {
-    /// `None`: calls without a database. `_other`: all without a row.
+    /// `None` for calls without a database; `_other` for all databases without a row.
     pub(crate) db: Option<String>,
     #[serde(flatten)]
     pub(crate) costs: Costs,
@@ -79,7 +79,7 @@ pub(crate) struct Costs {
     pub(crate) kills: u64,
     /// Time until they had a process that knew their design document.
     pub(crate) wait_us: u64,
-    /// Time since then.
+    /// Time after that.
     pub(crate) run_us: u64,
     /// Processor time, as far as the system reports it.
     pub(crate) cpu_us: u64,

@@ -2,8 +2,9 @@
 //! SUMMARY   [`FunctionCosts::note`] adds a finished call, [`FunctionCosts::page`] returns the functions of a period.
 //!           Two halves of a period are kept, the current and the previous one: together they cover at least half of
 //!           its length, or less after the start and after a period without calls. The covered time is reported.
-//! PROMISES  Each half has at most [`FUNCTIONS_MAX`] functions. A new function evicts the cheapest, whose time
-//!           becomes its `uncertain`: no function that cost more than that is missing.
+//! PROMISES  Each half has at most [`FUNCTIONS_MAX`] functions. A new function evicts the cheapest, and starts
+//!           with the evicted time as its `uncertain`: no function that cost more than the largest `uncertain` is
+//!           missing.
 //! LIMITS    Names are cut as in [`Subject`]: functions whose long names begin alike share a row.
 //! SOURCE    The counters are those of Space-Saving (Metwally, Agrawal, El Abbadi 2005), weighted by time.
 
@@ -58,7 +59,7 @@ struct Half {
     places: FxHashMap<Subject, usize>,
     functions: Vec<Subject>,
     costs: Vec<FunctionCost>,
-    /// The time of each, in nanoseconds, searched for the smallest.
+    /// The time of each with its `uncertain`, in nanoseconds; the function with the smallest is evicted.
     weights: Vec<u64>,
 }
 
@@ -73,7 +74,7 @@ impl Half {
         self.weights[place] = u64::try_from(total.weight().as_nanos()).unwrap_or(u64::MAX);
     }
 
-    /// Makes room for a new function.
+    /// Makes room for a new function, and returns its place.
     fn make_room(&mut self, function: Subject) -> usize {
         let mut cost = FunctionCost::default();
         let place = self.costs.len();
@@ -121,7 +122,7 @@ impl Halves {
         }
     }
 
-    /// Begins another half when it is time.
+    /// Begins another half once the current one is over.
     fn advance(&mut self, now: Timestamp) {
         let over = now.since(self.begun);
         if over < self.half {

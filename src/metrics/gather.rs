@@ -95,7 +95,7 @@ fn left_out(
     services: &Rows<'_>,
 ) {
     let names = status.pools.iter().map(|pool| &*pool.name);
-    // A language gets its row with its first process: unless the row `_other` exists, one without a row has had none.
+    // A language gets its row with its first process: one without a row is left out only if the row `_other` exists.
     let spoken = status
         .pools
         .iter()
@@ -335,8 +335,8 @@ metrics! {
     gauge("settee.stale_processes", "settee_stale_processes");
 }
 
-/// Adds the manager's status of its processes. A row may cover several pools: those without a row, or one being
-/// removed and its successor of the same name.
+/// Adds the manager's status of its processes. A row may cover several pools: those without their own row, or one
+/// being removed and its successor of the same name.
 fn status_of_pools(to: &mut Snapshot, status: &DaemonStatus, rows: &Rows<'_>) {
     let count = status.proc_count;
     to.add("couchdb_query_server_process_count", &[], count);

@@ -54,7 +54,7 @@ pub(crate) struct CallTally {
 }
 
 impl CallTally {
-    /// Counts a finished call; without a pool it got no process.
+    /// Counts a finished call; `pool` is `None` if it got no process.
     pub(crate) fn note(&mut self, pool: Option<&Arc<str>>, failed: bool) {
         self.all.note(failed);
         let Some(pool) = pool else { return };

@@ -40,7 +40,7 @@ struct FailingJobs {
     waiting: BTreeMap<WallTime, u64>,
     /// The number of waiting jobs.
     waiting_count: u64,
-    /// Time from which the run counts as a success, and start of the failure -> number of jobs being retried.
+    /// (When the run will count as a success, start of the failure) -> number of jobs being retried.
     retried: BTreeMap<(WallTime, WallTime), u64>,
 }
 

@@ -2,8 +2,8 @@
 //!
 //! SUMMARY   [`Metrics`] is one handle for all metrics. Those of a pool or a language are looked up once, when the
 //!           pool is made or the process starts, and then counted directly. [`Metrics::snapshot`] reads everything;
-//!           [`stats_json`] and [`prometheus_text`] format it. A metric is declared next to the code that counts it
-//!           ([`metrics!`]), which generates the table in `docs/metrics.md`.
+//!           [`stats_json`] and [`prometheus_text`] format it. A metric is declared by [`metrics!`] next to the code
+//!           that counts it; the table in `docs/metrics.md` is generated from the declarations.
 //! PROMISES  Counting takes no lock, does not allocate (except for a pool's first count) and looks nothing up, except
 //!           for refused system calls and jobs that start or stop failing, which are rare. Labels are bounded: pools,
 //!           languages, groups of jobs, reasons, calls; never a database or a document.
@@ -247,7 +247,7 @@ impl Metrics {
         self.0.invariants[id as usize].one();
     }
 
-    /// Shows the losses of these logs by name; only the first call counts.
+    /// Shows the losses of these logs by name; only the first call has an effect.
     pub(crate) fn watch_logs(&self, logs: Vec<(&'static str, Arc<Losses>)>) {
         let _ = self.0.logs.set(logs);
     }

@@ -25,7 +25,7 @@ pub enum ReturnKind {
     Lost,
 }
 
-/// The event of an isolate.
+/// An event of an isolate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub(crate) enum IsolateEvent {
@@ -49,7 +49,7 @@ pub(crate) enum OpenFailure {
     Host,
     /// Its language is no longer configured.
     Client,
-    /// A bug of the service.
+    /// A bug in the service.
     Settee,
 }
 
@@ -106,7 +106,7 @@ metrics! {
         /// bug)
         counter("settee.pool_open_failures", "settee_pool_open_failures_total").labels(&["pool", "reason"])
             => open_failures: CountersBy<OpenFailure>;
-        /// Timeouts of requests in the queue, or while a process is opened or taught; of prompts
+        /// Timeouts of requests in the queue, or while a process is opened or taught, and of prompts
         counter("settee.pool_timeouts", "settee_pool_timeouts_total").labels(&["pool", "phase"])
             => timeouts: CountersBy<Slow>;
         /// Requests refused at once: busy (full queue), tenant (its database has its maximum of calls), throttled (no
@@ -137,7 +137,7 @@ metrics! {
 /// Maximum system calls counted by name; others are counted as [`OTHER`].
 const CALLS_MAX: usize = 64;
 
-/// Counts system calls beyond [`CALLS_MAX`].
+/// The name under which system calls beyond [`CALLS_MAX`] are counted.
 const OTHER: &str = "other";
 
 /// System calls that cells refused, by name. They are rare, so counting one may take a lock.

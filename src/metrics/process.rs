@@ -1,9 +1,9 @@
 //! The system's report on this process: processor time, memory, descriptors, threads.
 //!
 //! SOURCE    The metrics `process_*` of Prometheus' client libraries.
-//! PROMISES  A process may always read these of itself, even if no other process may (it is not dumpable).
+//! PROMISES  The service can always read its own values, even if other processes may not (it is not dumpable).
 //! LIMITS    Linux: values missing in `/proc` have no sample. Excludes children. Walking over the list of open files
-//!           takes a while if there are many: not on an event loop.
+//!           takes a while if there are many: do not do it on an event loop.
 
 use std::fs;
 use std::sync::LazyLock;

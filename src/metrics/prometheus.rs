@@ -19,7 +19,7 @@ const QUANTILES: [&str; 6] = ["0.5", "0.75", "0.9", "0.95", "0.99", "0.999"];
 /// A label's name and its value.
 type Label<'a> = (&'a str, &'a str);
 
-/// Writes everything, one sample a line.
+/// Returns the text of everything, one sample a line.
 pub fn prometheus_text(snapshot: &Snapshot) -> String {
     let mut text = String::new();
     for family in &snapshot.families {

@@ -1,7 +1,7 @@
 //! Metrics of replications and their jobs.
 //!
 //! SOURCE    couch_replicator's stats: the names under `couch_replicator.jobs`.
-//! DIFFERS   `duplicate_adds`, which is never counted there, are jobs added again unchanged. Gauges are always exact,
+//! DIFFERS   `duplicate_adds` counts jobs added again unchanged; CouchDB never counts it. Gauges are always exact,
 //!           while CouchDB updates them every five seconds.
 
 use std::collections::BTreeMap;
@@ -14,10 +14,10 @@ use policy::schedule::{Census, Totals};
 use replication::counters::{self, Counters};
 use replication::endpoint::Http;
 
-/// Maximum named replications among those with refused documents; the others count as [`OTHERS`].
+/// Maximum number of replications whose refused documents are counted by name; others are counted as [`OTHERS`].
 const REFUSED_NAMES_MAX: usize = 100;
 
-/// The name of further replications.
+/// The name under which further replications are counted.
 const OTHERS: &str = "others";
 
 metrics! {
@@ -36,7 +36,7 @@ metrics! {
         /// Replication jobs started
         counter("couch_replicator.jobs.starts", "couchdb_couch_replicator_jobs_starts_total")
             => pub starts: Counter;
-        /// Replication runs stopped whose jobs remain: for others to run, by a pause or by a restart
+        /// Stopped replication runs whose jobs remain: to let other jobs run, by a pause or by a restart
         counter("couch_replicator.jobs.stops", "couchdb_couch_replicator_jobs_stops_total")
             => pub stops: Counter;
         /// Replication jobs that failed and are retried
@@ -121,13 +121,13 @@ metrics! {
         pub(crate) groups: JobGroups;
         /// Counted where the work is done.
         work: OnceLock<Arc<Counters>>;
-        /// How many documents each replication did not replicate, by the replication's document or id.
+        /// The number of documents that each replication did not replicate, by the replication's document or id.
         refused_by: Mutex<BTreeMap<String, u64>>;
     }
 }
 
 impl ReplicationMetrics {
-    /// Shows the counters of these replications from now on. Only the first call counts.
+    /// Shows the counters of these replications from now on. Only the first call has an effect.
     pub fn watch(&self, http: &Http) {
         let _ = self.work.set(Arc::clone(http.counters()));
     }
@@ -154,7 +154,7 @@ impl ReplicationMetrics {
         .or_default() += 1;
     }
 
-    /// Returns how many documents were not replicated since the start, by the replication's document or id, or
+    /// Returns the number of documents not replicated since the start, by the replication's document or id, or
     /// [`OTHERS`].
     pub(crate) fn refused_by(&self) -> BTreeMap<String, u64> {
         let by = self.refused_by.lock();

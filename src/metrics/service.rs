@@ -93,7 +93,7 @@ metrics! {
     }
 }
 
-/// A former service has no connections and does not listen.
+/// The gauges of a former service are 0: it has no connections and does not listen.
 impl Absorb for ServiceMetrics {
     fn absorb(&self, gone: &Self) {
         self.absorb_fields(gone);

@@ -1,9 +1,8 @@
-//! The state of current services: where each listens, its pool, and why it does not accept connections, if it does
-//! not.
+//! The state of current services: where each listens, its pool, and, if it accepts no connections, why.
 //!
-//! SUMMARY   A service makes its [`ServiceState`] when it starts and updates it; it is gone with the service.
+//! SUMMARY   A service makes its [`ServiceState`] when it starts, updates it, and drops it when it ends.
 //!           [`ServiceState::status`] joins it with the state of its pool.
-//! PROMISES  The only source for `status`, HTTP, the metrics and tests about a service.
+//! PROMISES  `status`, HTTP, the metrics and tests read the state of a service only here.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

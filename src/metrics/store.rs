@@ -13,7 +13,7 @@ use super::snapshot::Value;
 use store::{DatabaseRequest, StoreError, StoreObserver};
 
 metrics! {
-    /// The metrics of the store; those of its database stay 0 if it is a file.
+    /// The metrics of the store; those of its database stay 0 if the store is a file.
     #[derive(Debug, Default)]
     pub(crate) struct StoreMetrics {
         /// Time of requests to the store's database, including failed ones: read, write (including messages between

@@ -22,7 +22,7 @@ pub(crate) const TENANTS_MAX: usize = 100_000;
 /// Maximum length of the name of a database with a row, in bytes.
 const NAME_BYTES_MAX: usize = 256;
 
-/// The row of databases without their own.
+/// The row of databases without a row of their own.
 const OTHER: &str = "_other";
 
 /// The first line of the saved form.

@@ -40,7 +40,7 @@ impl Clock {
 // Time since the machine started, for leases: it advances while the machine sleeps.
 //
 // SOURCE    clock_gettime(2): CLOCK_BOOTTIME.
-// LIMITS    If the system has no such clock: CLOCK_MONOTONIC, which may stop in sleep.
+// LIMITS    Systems without that clock use CLOCK_MONOTONIC, which may stop while the machine sleeps.
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const CLOCK: ClockId = ClockId::Boottime;
@@ -74,8 +74,8 @@ impl BootClock {
 
 // The time of day, for displayed histories.
 //
-// SUMMARY   Advances with tokio's clock, so that tests can pause time for everything, from the system's time of day
-//           at its start.
+// SUMMARY   Starts at the system's time of day and advances with tokio's clock, so that tests can pause time for
+//           everything.
 // PROMISES  Never goes backwards. Follows the system's time of day when that is set forward, and after the machine
 //           slept; when it is set back, continues from where it was.
 

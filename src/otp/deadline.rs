@@ -19,8 +19,8 @@ impl<T> Default for DeadlineTimer<T> {
 }
 
 impl<T: Copy + Ord> DeadlineTimer<T> {
-    /// Runs `look` after `wait`, at `deadline`, unless the timer is already set for an earlier time. `look` begins with
-    /// [`fired`](Self::fired).
+    /// Runs `look` after `wait`, at `deadline`, unless the timer is already set for an earlier time. `look` must first
+    /// call [`fired`](Self::fired).
     pub fn look_by<A>(
         &mut self,
         deadline: T,

@@ -98,7 +98,7 @@ impl PidGuard {
         }
     }
 
-    /// Returns the pid, to watch this actor by.
+    /// Returns the pid, by which others watch this actor.
     pub fn pid(&self) -> Pid {
         self.pid.clone()
     }

@@ -47,7 +47,7 @@ pub(crate) struct ChildSpec {
 }
 
 impl ChildSpec {
-    /// Describes an actor that `make` starts, first and after each end.
+    /// Describes an actor that `make` starts and restarts.
     pub fn new<A>(
         id: &'static str,
         shutdown: Duration,
@@ -69,7 +69,7 @@ impl ChildSpec {
         }
     }
 
-    /// Stops it together with the one started before it: neither needs the other.
+    /// Makes the supervisor stop it together with the one started before it: neither needs the other.
     pub fn beside(self) -> Self {
         Self {
             is_beside: true,
@@ -178,7 +178,7 @@ impl Supervisor {
         }
     }
 
-    /// Returns its pid, to monitor it by.
+    /// Returns its pid, by which others monitor it.
     pub fn pid(&self) -> Pid {
         self.pid_guard.pid()
     }

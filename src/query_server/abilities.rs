@@ -3,9 +3,9 @@
 //! SUMMARY   [`Abilities`] belong to one entry of the registry: declared by the language, or each probed when it is
 //!           first needed, and kept until the next reload.
 //! PROMISES  A probe runs in a separate child outside the pool, with a deadline. An ability is absent only if the
-//!           child clearly refused: by an error, by exiting, or by anything but two results for two functions.
-//!           Otherwise it is unknown, and nothing is refused. An inconclusive probe (a signal, a limit, no answer, a
-//!           command that cannot be started) is logged and retried.
+//!           child clearly refused: by an error, by exiting, or by answering a `reduce` of two functions with anything
+//!           but two results. Otherwise it is unknown, and nothing is refused. An inconclusive probe (a
+//!           signal, a limit, no answer, a command that cannot be started) is logged and retried.
 //! CALLED    Probed by the PoolProber; read by the ProcManager, both on the pool's arbiter.
 //! SOURCE    None in CouchDB, where teaching a server without `ddoc` ends the server, and the whole manager with it
 //!           (D1). couchpy is such a server.

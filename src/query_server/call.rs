@@ -1,12 +1,12 @@
 //! A function call: its caller, subject, reports and final statistics.
 //!
-//! SUMMARY   [`Call`] accompanies every prompt of a call, so that a process's output meanwhile can be attributed in
-//!           the log, and collected if a report is requested. [`Loan`] is one process that serves it.
+//! SUMMARY   [`Call`] accompanies every prompt of a call, so that a process's output during the call is attributed to
+//!           it in the log, and collected if a report is requested. [`Loan`] is one process that serves it.
 //!           [`FinishedCall`] is a finished call, read by report, log and statistics.
 //! PROMISES  Collected data is bounded. Without a report nothing is collected, and memory is not read. Functions' log
-//!           lines and the errors that they end with are also lines of their tenant, a database.
+//!           lines and the errors that end them are also added to the log of their tenant, a database.
 //! LIMITS    A process's memory is read at most every [`MEMORY_INTERVAL`]: peaks in between are missed. Processor
-//!           time of a command's children counts for the call at whose end it is read.
+//!           time of a command's children is charged to the call at whose end it is read.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,8 +29,8 @@ use policy::pool::Token;
 /// Minimum time between two readings of a process's memory: a reading costs as much as a quick call.
 pub(crate) const MEMORY_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Bytes shown of a name: longer ones are cut after a character, and end with `…`. Tenants with their own row or lines
-/// have names of at most this length, so a cut name is never one of them.
+/// Bytes shown of a name: a longer one is cut after the character at this length, and ends with `…`. Tenants with their
+/// own row or lines have names of at most this length, so a cut name never equals one of theirs.
 const NAME_BYTES_TOLD: usize = 256;
 
 /// A call's subject, as shown in the log and in tables.
@@ -45,7 +45,7 @@ pub(crate) struct Subject {
 }
 
 impl Subject {
-    /// Keeps the shown parts of the names.
+    /// Makes a subject of the shown parts of the names.
     pub(crate) fn new(db: Option<&Arc<str>>, ddoc: Option<&Arc<str>>, function: &str) -> Self {
         let told = |name: &Arc<str>| cut(name).map_or_else(|| Arc::clone(name), Arc::from);
         Self {
@@ -102,7 +102,7 @@ struct Progress {
     tally: Tally,
     /// Whether the process also reported the error of the answer.
     is_explained: bool,
-    /// The same for its tenant's lines.
+    /// Whether its tenant's lines already have that error.
     is_explained_to_tenant: bool,
     /// Whether a process was returned as unusable.
     has_ended_process: bool,
@@ -172,7 +172,7 @@ impl Call {
         self.progress().functions = functions;
     }
 
-    /// Takes the reports before an answer. `failed`: the answer is an error.
+    /// Adds the reports that preceded an answer. `failed`: the answer is an error.
     pub(crate) fn take(&self, mut told: Told, failed: bool) {
         let mut progress = self.progress();
         if failed {
@@ -261,7 +261,7 @@ impl Call {
         self.progress().has_ended_process = true;
     }
 
-    /// Counts a document that map functions ran over: which have rows for it, and the reports.
+    /// Counts a document that `functions` map functions ran over: those with rows for it, and the reports.
     pub(crate) fn count_rows(
         &self,
         functions: usize,
@@ -298,7 +298,7 @@ impl Call {
         if error.is_none() {
             let level = Level::Warning;
             let lines = hints.into_iter().map(|message| LogLine { level, message });
-            // They are few, and fit in addition to the functions' lines.
+            // Hints are few, and are added even if the functions' lines have reached their limit.
             progress.told.logs.extend(lines);
         }
         if let Some(error) = error.filter(|_| self.reports && !progress.is_explained) {
@@ -379,7 +379,7 @@ pub struct Loan {
     told: Mutex<Telling>,
     /// Whether the tenant's lines contain an error since the last answer.
     has_told_error: AtomicBool,
-    /// Processor time used by the process before.
+    /// Processor time that the process had used before the loan.
     cpu_before: Option<Duration>,
 }
 
@@ -398,7 +398,7 @@ struct Telling {
 const UNTAKEN_BYTES_MAX: usize = 512 << 10;
 
 impl Loan {
-    /// Collects reports between answers to a client's single prompts.
+    /// Returns a loan that collects the reports between the answers to a client's single prompts.
     pub(crate) fn of_prompts(who: Option<Arc<Holder>>) -> Arc<Self> {
         let subject = Subject {
             function: "prompt".to_owned(),
@@ -409,7 +409,7 @@ impl Loan {
         Self::beside(call)
     }
 
-    /// Attributes log output during a lesson to the call that needs it.
+    /// Returns a loan that attributes log output during a lesson to the call that needs the lesson.
     pub(crate) fn of_lesson(call: &Arc<Call>) -> Arc<Self> {
         Self::beside(Arc::clone(call))
     }
@@ -475,7 +475,7 @@ impl Loan {
         }
     }
 
-    /// Takes the reports before the oldest answer that still has them.
+    /// Takes the reports that preceded the oldest answer whose reports have not been taken.
     pub(crate) fn take(&self) -> Told {
         let Some(mut telling) = self.telling() else {
             return Told::default();

@@ -4,7 +4,7 @@
 //! PROMISES  No cell contains the folders of the configuration, the store and the sockets, or the private keys, or
 //!           reaches the ports that the service listens on. From the service's environment a command gets only the
 //!           search path, the language, the time zone, and variables that its configuration names.
-//! CALLED    By the ProcManager for each start, by commands that start query servers.
+//! CALLED    By the ProcManager for each start, and by commands that start query servers.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use child::cell::terms::CellTerms;
 
 /// Variables that every command inherits from the service.
 const PASSED_ON: [&str; 3] = ["PATH", "LANG", "TZ"];
-/// Prefix of further ones.
+/// Prefix of further variables that every command inherits.
 const PASSED_ON_PREFIX: &str = "LC_";
 
 /// The configuration of cells. By default there are none.
@@ -86,7 +86,7 @@ impl Cells {
         }
     }
 
-    /// Returns a pool's section with the effective keys of cells.
+    /// Returns a pool's section with the cell settings in force.
     pub(crate) fn in_force(&self, section: PoolConfig) -> PoolConfig {
         match &self.0 {
             Some(known) => known.config.with_cell(section),

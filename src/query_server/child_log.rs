@@ -1,7 +1,8 @@
 //! A process's log lines, passed to the service's log within limits.
 //!
-//! SUMMARY   [`ChildLog`] admits lines of `log()` and of standard error, and refused system calls: a maximum of lines a
-//!           second for each process, and of bytes a minute for each pool. One line reports how many were dropped.
+//! SUMMARY   [`ChildLog`] admits lines of `log()` and of standard error, and refused system calls, within a limit of
+//!           lines a second for each process and of bytes a minute for each pool. One line reports how many were
+//!           dropped.
 //! PROMISES  No function fills the disk by logging, however many processes run it. Dropped lines are counted.
 //! LIMITS    A line is cut after [`LINE_BYTES_MAX`].
 
@@ -20,10 +21,10 @@ use policy::time::Timestamp;
 /// Overhead of a log record besides its line and the names of its call, in bytes.
 const RECORD_BYTES: usize = 200;
 
-/// The period of a process's limit of lines.
+/// The period of the limit on a process's lines.
 const LINES_PERIOD: Duration = Duration::from_secs(1);
 
-/// The period of a pool's limit of bytes.
+/// The period of the limit on a pool's bytes.
 const BYTES_PERIOD: Duration = Duration::from_secs(60);
 
 /// Minimum time between two reports of dropped lines.
@@ -81,7 +82,7 @@ pub(crate) struct ChildLog {
     clock: Clock,
     terms: LogTerms,
     lines: RefCell<Used>,
-    /// Dropped lines that were not reported yet.
+    /// Dropped lines that have not been reported yet.
     left_out: Cell<u64>,
     reported: Cell<Option<Timestamp>>,
     /// The call that lines are attributed to.

@@ -56,7 +56,7 @@ pub(crate) fn reference(json: &str) -> Result<Option<(Arc<str>, TextDigest)>, Ba
         id: String,
         sha256: Value,
     }
-    // A quick check: an error of the parser costs more.
+    // A quick check: a failed parse costs more.
     let may_be = json.len() < REFERENCE_BYTES_MAX && json.contains("sha256");
     let Some(Reference { id, sha256 }) = may_be.then(|| serde_json::from_str(json).ok()).flatten()
     else {

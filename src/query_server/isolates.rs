@@ -3,7 +3,7 @@
 //! SUMMARY   `["tenant", NONCE, NAME]` selects a tenant's isolate, creating a missing one; `["tenant", NONCE, NAME,
 //!           "new"]` always makes it anew. The answer names the isolates evicted for it: `{"evicted": [NAME, ..]}`.
 //!           An isolate ends only by eviction, by being made anew, or with its process.
-//! PROMISES  Only the process and the service know the nonce: no line of a holder can select an isolate.
+//! PROMISES  Only the process and the service know the nonce: no line that a holder sends can select an isolate.
 //! CALLED    By the manager, which decides what to select, and by the process's actor, which sends the line before a
 //!           holder's line.
 

@@ -48,7 +48,7 @@ impl KnownDdocs {
         }
     }
 
-    /// Returns a design document sent for this database.
+    /// Returns the design document with this id and digest, if it was sent for this database and is still kept.
     pub(crate) fn find(
         &self,
         db: &Arc<str>,

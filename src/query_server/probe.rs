@@ -2,12 +2,12 @@
 //!
 //! SUMMARY   [`probe`] starts the command, resets it, sends the smallest commands that need the ability, and judges
 //!           the answers.
-//! PROMISES  An ability is absent only if the child clearly refused: by an error, by exiting, or by anything but
-//!           two results for two functions. An exit by a signal or a limit of its cell is inconclusive. Dropping a
-//!           probe ends its child.
+//! PROMISES  An ability is absent only if the child clearly refused: by an error, by exiting, or by answering a
+//!           `reduce` of two functions with anything but two results. An exit by a signal or a limit of its cell
+//!           is inconclusive. Dropping a probe ends its child.
 //! CALLED    By [`Abilities`](super::abilities::Abilities), which sets a deadline.
-//! LIMITS    Commands with a function are in JavaScript, Python, Perl, Ruby or Lua: the one with the language's name,
-//!           or else the one whose map function the command runs.
+//! LIMITS    Functions in commands are in JavaScript, Python, Perl, Ruby or Lua: in the one with the language's name,
+//!           or else in the first one whose map function the command runs.
 
 use bytes::Bytes;
 use serde_json::{Value, json};

@@ -37,7 +37,7 @@ pub enum Command {
     /// `ddoc` with a function in `lists`: opens a list, which the answer `["end", ..]` or an error
     /// closes.
     OpenList,
-    /// `list_row` or `list_end`: continues with a list.
+    /// `list_row` or `list_end`: continues an open list.
     ListRow,
     /// Any other `ddoc`.
     DdocCall,
@@ -222,18 +222,18 @@ pub(crate) fn leaves_list_open(answer: &[u8]) -> bool {
     word.starts_with(b"\"start\"") || word.starts_with(b"\"chunks\"")
 }
 
-/// `["reset", CONFIG]`.
+/// Returns `["reset", CONFIG]`.
 pub fn reset(config: &str) -> Bytes {
     Bytes::from(format!("[\"reset\",{config}]"))
 }
 
-/// `["forget", CONFIG]`.
+/// Returns `["forget", CONFIG]`.
 pub(crate) fn forget(config: &str) -> Bytes {
     Bytes::from(format!("[\"forget\",{config}]"))
 }
 
-/// Returns the `reset` before Settee's own function calls: that of [`reset`], which also requests string reasons and a
-/// console from JavaScript. With `report` it requests error logs from every query server.
+/// Returns the `reset` before Settee's own function calls: like [`reset`], but it also requests string reasons and a
+/// console from JavaScript, and with `report` error logs from every query server.
 pub(crate) fn reset_for_calls(config: &str, language: &LanguageName, report: bool) -> Bytes {
     let is_javascript = language.as_str() == DEFAULT_LANGUAGE;
     let asked: Vec<String> = [
@@ -254,14 +254,14 @@ pub(crate) fn reset_for_calls(config: &str, language: &LanguageName, report: boo
     }
 }
 
-/// `["ddoc", "new", ID, DDOC]`.
+/// Returns `["ddoc", "new", ID, DDOC]`.
 pub fn teach(ddoc: &Ddoc) -> Bytes {
     let text: &RawValue = serde_json::from_str(ddoc.key.text.as_str())
         .expect("PM-10: a design document was checked to be JSON");
     line(&("ddoc", "new", &*ddoc.key.id, text))
 }
 
-/// `["ddoc", ID, PATH, ARGS]`.
+/// Returns `["ddoc", ID, PATH, ARGS]`.
 pub fn ddoc(id: &str, path: &RawValue, args: &RawValue) -> Bytes {
     line(&("ddoc", id, path, args))
 }

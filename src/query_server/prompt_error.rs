@@ -132,7 +132,7 @@ pub enum PromptError {
     /// The prompt was queued behind another one that ended the process. Worth a retry.
     #[error("the prompt was not run, because an earlier one ended the process: {because}")]
     NotRun {
-        /// The result of the earlier one.
+        /// The error of the earlier one.
         because: Box<PromptError>,
     },
     /// The process ended before it answered. Worth a retry with another one.

@@ -239,7 +239,7 @@ impl LogPage {
         });
         let first = (self.last - self.lines.len() as u64).saturating_add(1);
         let numbered = (first..).zip(&self.lines).map(|(number, line)| {
-            // Lines are made from strings.
+            // Lines are made from strings, so they are UTF-8.
             let rest = String::from_utf8_lossy(line);
             format!("{{\"seq\":{number}{rest}")
         });

@@ -58,7 +58,7 @@ impl CheckpointGuard {
         }
     }
 
-    /// Whether both are the same lease.
+    /// Returns whether both have the same lease, or none.
     pub(crate) fn same_as(&self, other: &Self) -> bool {
         match (&self.0, &other.0) {
             (Some(own), Some(other)) => Arc::ptr_eq(own, other),

@@ -1,4 +1,4 @@
-//! The replicator database: the store, with the rules of its documents.
+//! The replicator database: the store, with the rules for its documents.
 
 use std::sync::Arc;
 
@@ -41,7 +41,7 @@ pub struct Written {
 pub type Refused = (String, DocumentError);
 
 impl Database {
-    /// Makes a database of a store; `states` is updated with its documents.
+    /// Makes a database of a store; `states` are the states of its documents.
     pub fn new(store: Store, states: Arc<DocStates>, config: watch::Receiver<Arc<Config>>) -> Self {
         Self {
             store,

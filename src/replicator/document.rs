@@ -1,8 +1,8 @@
 //! What may be written into the replicator database, and what a reader sees.
 //!
 //! SUMMARY   [`Incoming`] is a document as sent; [`check`] accepts or refuses it; [`shown`] is what a reader sees.
-//! PROMISES  Only an admin and the owner can read credentials. Another reader cannot write back a document read
-//!           without them.
+//! PROMISES  Only an admin and the owner can read credentials. Other readers get documents without
+//!           credentials, and cannot write them back like that.
 //! SOURCE    couch_doc: from_json_obj/1, validate_docid/2; couch_replicator_docs: before_doc_update/3,
 //!           after_doc_read/2.
 //! DIFFERS   An error's reason is always plain text; CouchDB prints some as Erlang terms.
@@ -137,7 +137,7 @@ impl Person {
 pub(crate) struct Incoming {
     /// The id in it, if any.
     pub id: Option<String>,
-    /// The revision that its writer knows: as text, because `_local/` documents have another form.
+    /// The revision that its writer knows: as text, because revisions of `_local/` documents have another form.
     pub rev: Option<String>,
     /// Whether it is a deletion.
     pub deleted: bool,
@@ -238,7 +238,7 @@ pub fn check(
 /// Parses the replication that a document requests.
 ///
 /// # Errors
-/// It requests no valid replication: why, in words.
+/// Why it requests no valid replication, in words.
 pub fn parse(id: &str, members: &DocMembers, defaults: &Defaults) -> Result<Replication, String> {
     let body = &members.value();
     let doc = DocRef {
@@ -272,8 +272,8 @@ fn set_owner(members: &mut DocMembers, writer: &Person) -> Result<(), DocumentEr
     Ok(())
 }
 
-/// Returns a document as this reader may see it, with its id and revision. Without its credentials the revision has
-/// another, constant hash: its reader cannot write it back.
+/// Returns a document as this reader may see it, with its id and revision. If credentials are removed, the revision
+/// gets another hash, always the same for that revision, so that the reader cannot write the document back.
 pub fn shown(document: &Document, reader: &Person) -> DocMembers {
     let mut members = members(document);
     let mut revision = document.revision.clone();

@@ -26,7 +26,7 @@ impl ServerIdentity {
         Ok(identity.clone())
     }
 
-    /// Returns the identity if it is known. No job starts before.
+    /// Returns the identity if it is known. No job starts before it is known.
     pub fn known(&self) -> Option<Identity> {
         self.0.get().cloned()
     }

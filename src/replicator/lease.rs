@@ -78,7 +78,8 @@ impl DocLease {
         self.claim
     }
 
-    /// Whether the document is closed to daemons that cannot reach its servers: their back-off does not apply here.
+    /// Returns whether the document is closed to daemons that cannot reach its servers: their back-off does not apply
+    /// here.
     pub const fn is_extra(&self) -> bool {
         self.is_extra
     }
@@ -88,17 +89,17 @@ impl DocLease {
         self.lease.epoch
     }
 
-    /// The document is no longer owned, or must not be acted on.
+    /// Ends the claim: the document is no longer owned, or must not be acted on.
     pub fn lose(&self) {
         self.is_lost.store(true, Ordering::SeqCst);
     }
 
-    /// Whether the document is still owned.
+    /// Returns whether the document is still owned.
     pub fn holds(&self) -> bool {
         self.left().is_some()
     }
 
-    /// Returns the check for a job of the document.
+    /// Returns the guard for checkpoints of the document's job.
     pub fn guard(self: &Arc<Self>) -> CheckpointGuard {
         let lease: Arc<Self> = Arc::clone(self);
         CheckpointGuard::of(lease)

@@ -69,12 +69,12 @@ impl DocMembers {
         serde_json::from_str(self.raw(name)?.get()).ok()
     }
 
-    /// Returns a value that is a string.
+    /// Returns the text of a string; `None` for any other value.
     pub fn text(&self, name: &str) -> Option<String> {
         serde_json::from_str(self.raw(name)?.get()).ok()
     }
 
-    /// Removes a member.
+    /// Removes a member, and returns its value.
     pub fn remove(&mut self, name: &str) -> Option<Box<RawValue>> {
         let place = self.0.iter().position(|(known, _)| known == name)?;
         Some(self.0.remove(place).1)

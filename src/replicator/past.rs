@@ -6,9 +6,9 @@
 //!  "refused": [{"id": "a", "rev": "1-x", "error": "forbidden", "reason": ".."}]}
 //! ```
 //!
-//! SUMMARY   `asked` is the digest of the replication with this past: after an edit the document's job starts without
-//!           a past. `history` has the newest event first, `refused` the latest document last. Times are microseconds
-//!           since 1970.
+//! SUMMARY   `asked` is the digest of the replication that the past belongs to: after an edit, the document's job
+//!           starts without a past. `history` has the newest event first, `refused` the latest document last. Times
+//!           are microseconds since 1970.
 //! LIMITS    [`ENTRIES_MAX`] events, [`REFUSED_MAX`] documents, [`BYTES_MAX`] bytes.
 
 use std::sync::Arc;
@@ -22,11 +22,11 @@ use replication::refused::RefusedDoc;
 /// Maximum events of a past; older ones are dropped.
 pub(crate) const ENTRIES_MAX: usize = 100;
 
-/// Maximum documents remembered of those that were not replicated.
+/// Maximum number of remembered documents that were not replicated.
 pub(crate) const REFUSED_MAX: usize = 20;
 
-/// Maximum bytes of these documents in a text. One that does not fit is dropped, which takes an id or error name of
-/// kilobytes.
+/// Maximum bytes of these documents in a text. One that does not fit is dropped; only an id or error name
+/// of several kilobytes can be that long.
 const REFUSED_BYTES_MAX: usize = 128 * 1024;
 
 /// Maximum length of a text that is read, in bytes; [`text`] stays below.
@@ -36,7 +36,7 @@ const BYTES_MAX: usize = 1024 * 1024;
 pub(crate) struct Past {
     /// Its history.
     pub earlier: Earlier,
-    /// The latest documents that were not replicated, the latest last.
+    /// The latest documents that were not replicated, newest last.
     pub refused: Vec<Arc<RefusedDoc>>,
 }
 

@@ -4,7 +4,7 @@
 //!           progress ([`Row`]), the lease that owns it, its job's state, and the reports of other daemons. The
 //!           store, ReplicatorDocuments and the scheduler report to it; lists, counts and ownership are read from it.
 //! PROMISES  A page costs only what it shows, however many documents it skips. Lists are [`Loading`] until the
-//!           progress of every replication document that existed when the store was opened is known.
+//!           table knows the progress of every replication document that existed when the store was opened.
 //! CALLED    Under the lock of [`DocStates`](super::DocStates).
 
 mod event;
@@ -59,7 +59,7 @@ impl Known {
         })
     }
 
-    /// Whether it requests a replication without reported progress.
+    /// Returns whether it requests a replication whose progress has not been reported.
     fn is_unread(&self) -> bool {
         self.class() == Some(0)
     }
@@ -91,7 +91,7 @@ pub struct Page {
     pub end: Bound<String>,
     /// Whether the last id is first.
     pub descending: bool,
-    /// How many to skip.
+    /// The number of documents to skip.
     pub skip: usize,
     /// Maximum documents to list.
     pub limit: usize,
@@ -130,9 +130,9 @@ pub(crate) struct DocTable {
     changed: Option<others::Changed>,
     /// Whether there is a store that is not open yet.
     is_awaited: bool,
-    /// How many of `known` are awaited.
+    /// The number of awaited documents in `known`.
     unread: usize,
-    /// How many of `known` have a row.
+    /// The number of documents in `known` with a row.
     rows: usize,
     /// The number of attempts to make a job of a document.
     attempts: u64,
@@ -223,7 +223,7 @@ impl DocTable {
         }
     }
 
-    /// Awaits news of all documents without reported progress.
+    /// Marks all documents without reported progress as awaited.
     fn await_all(&mut self) {
         self.unread = 0;
         for known in self.known.values_mut() {

@@ -1,7 +1,7 @@
 //! The rows of a `reduce`, in two allocations.
 //!
-//! SUMMARY   [`ReduceRows`] is the array of the query server's prompt, with the position of each row's parts, to
-//!           avoid parsing it again; [`ReduceRowsBuilder`] makes it.
+//! SUMMARY   [`ReduceRows`] has the rows as the JSON array of the prompt, with the positions of their parts, so that
+//!           it is not parsed again; [`ReduceRowsBuilder`] makes it.
 
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
@@ -14,12 +14,12 @@ use crate::query_server::reduce::ReduceRow;
 pub struct ReduceRows {
     /// The array as it is sent, without white space between the parts of rows.
     array: Json,
-    /// The ends of key, id and value of each row in `array`.
+    /// Where each row's key, id and value end in `array`.
     ends: Vec<[usize; 3]>,
 }
 
 impl ReduceRows {
-    /// Begins without rows.
+    /// Returns a builder without rows.
     pub(super) fn builder() -> ReduceRowsBuilder {
         ReduceRowsBuilder {
             array: "[".to_owned(),

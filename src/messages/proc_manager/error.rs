@@ -46,7 +46,7 @@ pub enum GetProcError {
         language: String,
         /// The error of the operating system or the language, and the remedy.
         reason: String,
-        /// The host's for lack of resources, the query server's for a wrong command.
+        /// The host for lack of resources, the query server for a wrong command.
         fault: Fault,
     },
     /// A process could not be taught the design document.
@@ -68,7 +68,7 @@ pub enum GetProcError {
         language: String,
         /// The required ability.
         ability: Ability,
-        /// How that is known.
+        /// How it is known that the ability is missing.
         how: Arc<str>,
     },
     /// There is no such pool, or none that may serve the request. The client's fault.
@@ -92,7 +92,7 @@ pub enum GetProcError {
          raise {rule}"
     )]
     TenantBusy {
-        /// The database, as the part of its name that counts (`db_tag`).
+        /// The part of the database's name that identifies the tenant (`db_tag`).
         tenant: Arc<str>,
         /// Where the bound is set, in the operator's terms.
         rule: Arc<str>,
@@ -118,7 +118,7 @@ pub enum GetProcError {
         retry_in: Duration,
     },
     /// The daemon is drained. Worth a retry at another daemon, or once it is undrained.
-    #[error("this daemon is drained: it takes no calls until an operator ends that")]
+    #[error("this daemon is drained: it takes no calls until an operator undrains it")]
     Draining,
     /// The service is shutting down, or its manager is being restarted.
     #[error("the service is shutting down")]
@@ -194,7 +194,7 @@ impl GetProcError {
                     Some(PromptError::Timeout { .. }) => "timeout",
                     _ => "os_process_error",
                 };
-                // One process that died while being taught does not predict the next.
+                // That one process died while being taught does not mean that the next one will.
                 let retry = error.is_some_and(PromptError::retryable);
                 let is_ordered = error.is_some_and(|error| error.fault() == Host);
                 let fault = if is_ordered { Host } else { QueryServer };

@@ -21,8 +21,7 @@ pub struct Lender {
     pub language: LanguageName,
     /// The argument for the client's first prompt, `reset`: a JSON object.
     pub config: Arc<str>,
-    /// The `reset` lines before a function is called for a client that does not use the protocol itself: without and
-    /// with a report.
+    /// The `reset` lines sent before function calls that Settee makes for clients: without and with a report.
     pub(crate) resets: [Bytes; 2],
     /// Maximum processes of the pool per holder; zero: no limit.
     pub(crate) held_max: u32,
@@ -68,7 +67,7 @@ impl Lease {
         manager.send(ret_proc).await.unwrap_or(false)
     }
 
-    /// As [`Self::ret_proc`], without waiting for the manager, which handles the return before later messages.
+    /// Like [`Self::ret_proc`], without waiting for the manager, which handles the return before later messages.
     pub(crate) async fn give_back(self, status: ReturnStatus) {
         if let Some((manager, ret_proc)) = self.end(status).await {
             manager.tell(ret_proc);

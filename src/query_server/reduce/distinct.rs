@@ -32,7 +32,7 @@ const REGISTERS: usize = 1 << PRECISION;
 /// The number of significant bits of a hash, including those of the register.
 const HASH_BITS: u32 = 64;
 
-/// Up to this estimate, the number of empty registers is more accurate.
+/// Up to this number, an estimate from the number of empty registers is more accurate.
 const LINEAR_COUNTING_MAX: f64 = 1800.0;
 
 /// The number of nearest raw estimates averaged for the bias.

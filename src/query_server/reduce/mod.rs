@@ -53,7 +53,7 @@ impl ReduceRow<'_> {
     }
 }
 
-/// The accumulated result of values. As large as its result, regardless of the number of rows.
+/// Accumulates values. Takes as much memory as its result, regardless of the number of rows.
 pub(crate) trait Fold: Debug {
     /// Adds a row. `scratch` is the caller's work space, which keeps totals small.
     ///

@@ -37,7 +37,7 @@ struct Best {
 }
 
 impl Best {
-    /// Begins without values; keeps `count`.
+    /// Returns a fold without values, which will keep at most `count`.
     fn begin(rank: Rank, count: u8) -> Box<dyn Fold> {
         Box::new(Self {
             rank,

@@ -180,7 +180,7 @@ impl Failure<'_> {
 enum Summand<'a> {
     Number(Number),
     Array(Vec<&'a str>),
-    /// The last member counts among those of one name.
+    /// Of several members with the same name, the last one counts.
     Object(BTreeMap<Cow<'a, str>, &'a str>),
 }
 
@@ -298,7 +298,7 @@ fn write_array(elements: &[Sum], text: &mut String) {
     text.push_str(if elements.is_empty() { "[]" } else { "]" });
 }
 
-/// Element by element; the tail of the longer array is kept.
+/// Adds arrays element by element; the tail of the longer one is kept.
 fn add_arrays<'a>(
     total: &mut Vec<Sum>,
     elements: &[&str],
@@ -319,7 +319,7 @@ fn add_arrays<'a>(
     Ok(())
 }
 
-/// Member by member; the names end up in byte order.
+/// Adds objects member by member; the names end up in byte order.
 fn add_objects<'a>(
     total: &mut BTreeMap<String, Sum>,
     members: BTreeMap<Cow<'a, str>, &'a str>,
@@ -334,7 +334,7 @@ fn add_objects<'a>(
     Ok(())
 }
 
-/// An object with an error cannot be added.
+/// Refuses an object with a member `error`, which cannot be added.
 fn check_error<'a>(
     members: &BTreeMap<Cow<'_, str>, &str>,
     value: &'a str,

@@ -20,8 +20,8 @@ pub(crate) enum Event {
         /// Its current request.
         wish: Wish,
     },
-    /// The version just reported by [`Event::Changed`] has no replication state, so this service did not write it: a
-    /// version with an error that this service wrote has one.
+    /// The version just reported by [`Event::Changed`] has no replication state, so this service did not write it:
+    /// this service always writes an error with a state.
     Written {
         /// Its id.
         doc: String,
@@ -148,7 +148,7 @@ pub(crate) enum RowAction {
         /// The job.
         job: ReplicationId,
     },
-    /// Write into a document that it will never run.
+    /// Write into a document that its replication will never run.
     WriteFailed {
         /// The document.
         doc: String,
@@ -166,7 +166,7 @@ pub(crate) enum RowAction {
         /// Its replication.
         replication: Arc<Replication>,
     },
-    /// Report [`Event::Due`] after a random time between the two.
+    /// Report [`Event::Due`] after a random time between `least` and `most`.
     Wake {
         /// The document.
         doc: String,

@@ -27,7 +27,7 @@ impl Known {
         self.other.as_ref().filter(|_| is_left_to_others)
     }
 
-    /// The class that the other daemon reported, if it counts.
+    /// Returns the class in the other daemon's report, if that counts.
     pub(super) fn class_of_other(&self) -> Option<Class> {
         self.other().map(|other| other.class)
     }
@@ -103,7 +103,7 @@ impl DocTable {
         Some(Arc::clone(&other.status))
     }
 
-    /// Returns other daemons' reports about documents, as [`Self::other`] does.
+    /// Returns the reports that [`Self::other`] would return for all documents.
     pub fn others(&self) -> Vec<Arc<OtherStatus>> {
         let others = self.known.values().filter_map(Known::other);
         others.map(|other| Arc::clone(&other.status)).collect()

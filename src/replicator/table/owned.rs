@@ -17,7 +17,7 @@ pub(super) struct OwnedDoc {
     lease: Arc<DocLease>,
     /// The sequence number of the latest version seen, if any.
     seen: Option<u64>,
-    /// How much work must end before the document can be released.
+    /// The number of pieces of work that must end before the document can be released.
     under_way: usize,
     is_stopping: bool,
 }
@@ -82,8 +82,8 @@ impl DocTable {
         owned.is_some_and(|owned| !std::mem::replace(&mut owned.is_stopping, true))
     }
 
-    /// A version of a document was read. Returns whether to act on it: the document is owned, and no later version
-    /// was seen.
+    /// A version of a document was read. Returns whether to act on it: the document is owned and not stopping, and
+    /// neither this version nor a later one was seen before.
     pub fn see(&mut self, doc: &str, seq: u64) -> bool {
         let known = self.known.get_mut(doc);
         let owned = known.and_then(|known| known.owned.as_deref_mut());
@@ -101,7 +101,7 @@ impl DocTable {
         owned.map(|owned| Arc::clone(&owned.lease))
     }
 
-    /// Whether a document is owned under this claim, stopping or not.
+    /// Returns whether a document is owned under this claim, stopping or not.
     pub fn has(&self, doc: &str, claim: Claim) -> bool {
         self.owned(doc).is_some_and(|owned| owned.claim() == claim)
     }
@@ -116,7 +116,7 @@ impl DocTable {
         Some(ClaimWork { doc: name, claim })
     }
 
-    /// The work has ended.
+    /// Ends work that [`Self::begin`] began.
     pub fn end(&mut self, work: &ClaimWork) {
         let known = self.known.get_mut(&work.doc);
         if let Some(owned) = known.and_then(|known| known.owned_by(work.claim)) {

@@ -86,7 +86,7 @@ pub(super) struct RowTurn<'t> {
     pub row: &'t mut Option<Box<Row>>,
     /// The number of attempts so far.
     pub attempts: &'t mut u64,
-    /// How many documents have a row.
+    /// The number of documents with a row.
     pub rows: usize,
     pub now: WallTime,
 }
@@ -186,7 +186,7 @@ impl RowTurn<'_> {
         actions
     }
 
-    /// A write to a document that cannot start yet causes a retry now.
+    /// Retries a written document now if it has a temporary error.
     fn written(&mut self, doc: String) -> Vec<RowAction> {
         let row = self.row.as_deref_mut();
         let Some(row) = row.filter(|row| row.state == RowState::Error) else {
