@@ -69,7 +69,7 @@ const BY_NAME = new Map(Object.entries({
   out_of_memory: ProcessError,
 }));
 
-// Makes the error of a reply's `error` object.
+// Makes an error from a reply's `error` object.
 function serviceError(details) {
   if (typeof details !== "object" || details === null) return new ProtocolError("an error that is not an object");
   if (["shutting_down", "draining"].includes(details.name)) return new Unavailable(details.reason);

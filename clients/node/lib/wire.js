@@ -27,7 +27,7 @@ const LEVELS_SEARCHED = 100;
 // Maximum calls in flight on a connection; further calls wait here instead of for a process.
 const CALLS_MAX = 512;
 
-// Calls that neither wait nor count: most concern a process that this connection holds, and waiting calls may need it.
+// Calls exempt from `CALLS_MAX`: most concern a process that this connection holds, which waiting calls may need.
 const AT_ONCE = ["auth", "prompt", "ret_proc", "set_timeout", "cancel"];
 
 // How long a connection may take, its login included, in milliseconds.

@@ -30,7 +30,7 @@ CONNECT_SECONDS_MAX = 10.0
 #: Maximum calls in flight on a connection; further calls wait here instead of for a process.
 CALLS_MAX = 512
 
-#: Calls that neither wait nor count: most concern a process that this connection holds, and waiting calls may need it.
+#: Calls exempt from ``CALLS_MAX``: most concern a process that this connection holds, which waiting calls may need.
 _AT_ONCE = ("auth", "prompt", "ret_proc", "set_timeout", "cancel")
 
 Login = Optional[Tuple[str, str]]
@@ -155,7 +155,7 @@ class Connection:
         return asyncio.shield(self._limits)
 
     async def _ask_limits(self) -> Tuple[int, bool]:
-        """The longest line that the service accepts, and whether it accepts digests of design documents."""
+        """Returns the longest line that the service accepts, and whether it accepts digests of design documents."""
         number = next(self._ids)
         try:
             reply = await self._send(number, encode({"id": number, "call": "limits"}), False)
