@@ -263,7 +263,7 @@ export class Client {
   tenants(query?: { db?: string; sort?: string; limit?: number }): Promise<{ since: string; until: string; total_rows: number; tenants: Tenant[] }>;
   /** The replications that the query selects. */
   jobs(query?: JobsQuery): Promise<{ total_rows: number; offset: number; jobs: Job[] }>;
-  /** Makes any call of the socket protocol, by its own name and with its own arguments. Not retried if the connection is lost. */
+  /** Makes any call of the socket by its own name, with its own arguments. Not retried if the connection is lost. */
   call(name: string, args?: Record<string, Json>): Promise<Json>;
   /** Borrows a process, to be returned with `retProc`. Its first prompt is `reset`. */
   getProc(options: LeaseOptions): Promise<Proc>;

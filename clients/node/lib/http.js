@@ -10,7 +10,7 @@ const {
   LineCutter, SentDdocs, LINE_BYTES_DEFAULT, LINE_BYTES_SURE, REPLY_BYTES_MAX, checkLength, decode, encode, exact,
 } = require("./wire.js");
 
-// Maximum connections of a client, and so of its concurrent calls; further calls wait.
+// Maximum connections of a client, and thus its concurrent calls; further calls wait.
 const CONNECTIONS_MAX = 16;
 
 // Name of a call -> its name in the path.

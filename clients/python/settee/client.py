@@ -367,7 +367,7 @@ def _async_next(values: Iterable[str]) -> _Next:
 
 
 class Options(TypedDict, total=False):
-    """Options of every call that runs functions. Separate: ``report``, whether to return a :class:`Report`."""
+    """Options of every call that runs functions, besides ``report``, which requests a :class:`Report`."""
 
     #: How long it may take to get a process, and how long each answer may take, in seconds.
     timeout: Optional[float]

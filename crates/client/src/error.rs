@@ -45,7 +45,7 @@ pub struct ServiceError {
     pub reason: Value,
     /// The step that failed: `queue`, `open`, `teach`, `reset`, `prompt` or `exit`.
     pub phase: String,
-    /// The party at fault: `client`, `query_server`, `host` or `settee`.
+    /// The party at fault: `client`, `function`, `query_server`, `host` or `settee`.
     pub fault: String,
     /// Whether a later retry of the call may succeed.
     pub retry: bool,

@@ -30,7 +30,7 @@ section! {
         pool: Option<String>, value::NAME;
         /// Lets the pool be missing, to be added at run time.
         wait_for_pool: bool = false, Kind::Boolean;
-        /// Instead, the language whose own pool lends them.
+        /// The language whose own pool lends its processes, instead of `pool`.
         language: Option<String>, value::NAME;
         /// Maximum connections in the system's queue; `net.core.somaxconn` may allow fewer.
         backlog: u32 = 128, count(1, 65_535), unit("connections");

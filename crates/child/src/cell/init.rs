@@ -92,7 +92,7 @@ pub(super) struct Prepared {
     pub filter: Result<BpfProgram, String>,
     /// Whether the launcher can inspect the cell's memory.
     pub can_watch_memory: bool,
-    /// Whether other descriptors are closed when the command is executed, or why not.
+    /// Whether descriptors above standard error are closed when the command is executed, or why not.
     pub descriptors: Result<(), String>,
 }
 

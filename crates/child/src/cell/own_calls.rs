@@ -58,7 +58,7 @@ pub(super) const LINE_BYTES_MAX: usize = 96;
 /// Restricts all threads to the allowed system calls.
 ///
 /// # Errors
-/// The reason of the failure.
+/// A step fails; the error says which and why.
 pub(super) fn leave_calls() -> Result<(), String> {
     let told = own_os::die_of_refused_calls();
     told.map_err(|error| format!("there is no handler of SIGSYS ({error})"))?;
@@ -111,7 +111,7 @@ fn with(argument: u8, flag: i32) -> Result<Condition, BackendError> {
     )
 }
 
-/// The line that reports a refused system call. Built without allocation, in a signal handler.
+/// Returns the line that reports a refused system call. Built without allocation, in a signal handler.
 pub(super) fn refusal(number: c_long, buffer: &mut [u8; LINE_BYTES_MAX]) -> &[u8] {
     let name = NAMES.iter().find(|(known, _)| *known == number);
     // The names come as SYS_name.
