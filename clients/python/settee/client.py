@@ -264,7 +264,7 @@ class _Core:
             raise ClientClosed
         if self._process != os.getpid():
             reply.close()
-            raise mistake(f"the client belongs to process {self._process}, which forked: use one of {os.getpid()}")
+            raise mistake(f"the client belongs to process {self._process}, which forked: {os.getpid()} needs its own")
         try:
             return await asyncio.wait_for(reply, self._seconds)
         except Unavailable:

@@ -47,8 +47,8 @@ section! {
         /// The [cell](cells.md) of query servers: `"strict"` has every layer, `"standard"` every layer that this
         /// machine offers, `"off"` none.
         sandbox: Option<SandboxMode> = "standard", SANDBOX, only_in_files(CELL);
-        /// [Whom a process serves](pools.md#whom-a-process-serves) that ran code of one database: `"database"` or
-        /// `"any"`. Empty: `"isolates"` for built-in languages, `"database"` for commands.
+        /// [Whom a process serves](pools.md#whom-a-process-serves) once it has run code of one database: `"database"`
+        /// or `"any"`. Empty: `"isolates"` for built-in languages, `"database"` for commands.
         reuse: Option<Reuse> = "", REUSE, only_in_files(CELL);
         /// The system user, by name or number, that commands run as; any but the service's own needs a service that
         /// runs as root. All its cells share the kernel's limits: prefer `user_range`, which applies if this is empty.

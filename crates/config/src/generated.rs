@@ -123,9 +123,7 @@ pub(super) fn add_secret(config: &mut Config) -> Option<Notice> {
     };
     Some(Notice {
         origin: Origin::Generated(path),
-        text: format!(
-            "the secret of sessions is not kept, so that they end with the service ({why})"
-        ),
+        text: format!("the session secret is not saved, so sessions end with the service ({why})"),
     })
 }
 

@@ -48,7 +48,7 @@ section! {
         prompt_timeout: Duration = 0, seconds(0, YEAR), otherwise("`os_process_timeout`");
         /// How long a client may hold its process without sending a line or reading answers. 0: no limit.
         client_timeout: Duration = 300, seconds(0, YEAR);
-        /// The same for connections accepted under stress.
+        /// `client_timeout` for connections accepted under stress.
         client_timeout_stress: Duration = 10, seconds(0, YEAR);
         /// How long a connection may last once it has a process. 0: no limit.
         session_timeout: Duration = 0, seconds(0, YEAR);

@@ -5,8 +5,9 @@
 //! PROMISES  Limits not in force are reported. The groups are removed with the cell; the next launcher removes
 //!           those of killed launchers, as does the service at its end and start. Services in several pid namespaces
 //!           may share a hierarchy: none touches another's groups.
-//! SOURCE    cgroups(7). Version 2 is used if the service was delegated a part of the hierarchy: the service is in a
-//!           leaf, which it makes if the service manager does not, with cells next to it. Version 1 is used if writable.
+//! SOURCE    cgroups(7). Version 2 is used if a part of the hierarchy was delegated to the service: it runs in a leaf,
+//!           which it makes if the service manager does not, and the cells are next to it. Version 1 is used if
+//!           writable.
 //! LIMITS    Moving a process by its number takes 15 ms, because the kernel waits for all others. So with version 1 a
 //!           process enters itself, and with version 2 it is started inside, or enters itself if systemd's
 //!           `RestrictNamespaces=` refuses `clone3`.

@@ -64,7 +64,7 @@ pub(super) fn leave_calls() -> Result<(), String> {
     told.map_err(|error| format!("there is no handler of SIGSYS ({error})"))?;
     let filter = filter().map_err(|error| format!("there is no filter for {ARCH} ({error})"))?;
     let filtered = apply_filter_all_threads(&filter);
-    filtered.map_err(|error| format!("the system takes no filter of system calls ({error})"))
+    filtered.map_err(|error| format!("the system refuses a filter of system calls ({error})"))
 }
 
 fn filter() -> Result<BpfProgram, BackendError> {
