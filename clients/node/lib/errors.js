@@ -76,7 +76,7 @@ function serviceError(details) {
   return new (BY_NAME.get(details.name) ?? ServiceError)(details);
 }
 
-// Makes the error of a call that cannot be made.
+// Makes the error for a call that cannot be made.
 const mistake = (reason) => serviceError({ name: "bad_request", reason, fault: "client" });
 
 module.exports = {

@@ -143,5 +143,5 @@ def service_error(details: Any) -> SetteeError:
 
 
 def mistake(reason: str) -> BadRequest:
-    """Makes the error of a call that cannot be made."""
+    """Makes the error for a call that cannot be made."""
     return BadRequest({"name": "bad_request", "reason": reason, "fault": "client"})

@@ -24,7 +24,7 @@ DDOC_BYTES_MIN = 1024
 #: Maximum design documents remembered as sent; then all are forgotten, and sent again.
 SENT_DDOCS_MAX = 1024
 
-#: How long a connection may take, its login included, in seconds.
+#: How long connecting and logging in may take together, in seconds.
 CONNECT_SECONDS_MAX = 10.0
 
 #: Maximum calls in flight on a connection; further calls wait here instead of for a process.
@@ -238,9 +238,9 @@ def _is_over(connecting: "asyncio.Future[Connection]") -> bool:
 
 class SocketTransport:
     """Calls over one connection, opened for the first call and reopened after it was lost. Management requests go over
-    ``http``, the transport of the HTTP socket beside this one."""
+    ``http``, the transport of the HTTP socket next to this one."""
 
-    #: A list comes in one reply.
+    #: All pieces of a list come in one reply.
     streams = False
 
     def __init__(self, open_streams: Callable[..., Any], address: str, login: Login, http: Any = None):

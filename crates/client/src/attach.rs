@@ -131,7 +131,7 @@ impl AttachedPipes {
     /// Waits for the end. `None`: the service ended without a report.
     pub fn wait(self) -> Option<AttachEnd> {
         let mut line = Vec::new();
-        // If the connection breaks, everything before counts.
+        // If the connection breaks, what arrived before is used.
         let _ = self.0.take(END_BYTES_MAX).read_to_end(&mut line);
         serde_json::from_slice(line.strip_prefix(&[END_MARK])?).ok()
     }

@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 pub struct DaemonStatus {
     /// One entry for each pool.
     pub pools: Vec<PoolStatus>,
-    /// One entry for each service (`[services.NAME]`) that lends from one of them.
+    /// One entry for each service (`[services.NAME]`) that lends from one of the pools.
     #[serde(default)]
     pub services: Vec<ServiceStatus>,
     /// Processes, including those being opened.

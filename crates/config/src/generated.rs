@@ -187,7 +187,7 @@ fn make(path: &Path) -> io::Result<()> {
         file.finish()
     });
     match made {
-        // Another service was first: its value counts.
+        // Another service was first: its value is used.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         made => made,
     }

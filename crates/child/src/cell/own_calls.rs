@@ -132,7 +132,7 @@ macro_rules! names {
     };
 }
 
-/// Calls with reported names; others are reported by number.
+/// Calls reported with their names; others are reported by number only.
 const NAMES: &[(c_long, &str)] = names! {
     SYS_openat SYS_openat2 SYS_open_by_handle_at SYS_memfd_create SYS_dup SYS_dup3 SYS_fcntl SYS_ioctl
     SYS_pipe2 SYS_lseek SYS_readv SYS_writev SYS_fstat SYS_newfstatat SYS_statx SYS_faccessat

@@ -86,8 +86,8 @@ const MISSING: &[Sysno] = calls![
     getxattr lgetxattr fgetxattr listxattr llistxattr flistxattr
 ];
 
-/// Allowed commands of `fcntl`. Not allowed are locks, leases and watches, which make other processes wait or observe
-/// them; owners and signals of descriptors; and changes of a pipe's size, which the kernel charges to the user.
+/// Allowed commands of `fcntl`. Refused are locks, leases and watches, because they make other processes wait, or
+/// observe them; owners and signals of descriptors; and changes of a pipe's size, which the kernel charges to the user.
 const OF_FCNTL: &[u64] = numbers![
     F_DUPFD F_DUPFD_CLOEXEC F_GETFD F_SETFD F_GETFL F_SETFL F_GETPIPE_SZ
 ];
