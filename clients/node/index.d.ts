@@ -66,7 +66,7 @@ export interface LeaseOptions {
   any?: boolean;
   lane?: "interactive" | "bulk";
   timeoutMs?: number;
-  /** Gives up waiting for a process. */
+  /** Aborts the wait for a process. */
   signal?: AbortSignal;
 }
 
@@ -234,18 +234,18 @@ export class Client {
   reduce<O extends ReduceOptions>(funs: string[], rows: Json[], options?: O): Promise<Outcome<Json[], O>>;
   /** A result for each function, from earlier results: rows with a value for each function. */
   rereduce<O extends ReduceOptions>(funs: string[], values: Json[], options?: O): Promise<Outcome<Json[], O>>;
-  /** True; throws a CompilationError for a function that does not compile. */
+  /** Returns true; throws a CompilationError if the function does not compile. */
   compile<O extends CompileOptions>(fun: Json, options?: O): Promise<Outcome<true, O>>;
-  /** The documents that match a Mango selector. Each needs an `_id`; design documents never match. */
+  /** Returns the documents that match a Mango selector. Each needs an `_id`; design documents never match. */
   select<D extends Doc, O extends Options>(selector: Json, docs: D[], options?: O): Promise<Outcome<D[], O>>;
-  /** For each document whether it passes a filter function. */
+  /** Returns, for each document, whether it passes a filter function. */
   filter<O extends RequestOptions>(db: string, ddoc: DesignDoc, name: string, docs: Doc[], options?: O): Promise<Outcome<boolean[], O>>;
-  /** For each document whether a view's map function emits something. */
+  /** Returns, for each document, whether a view's map function emits something. */
   filterView<O extends Options>(db: string, ddoc: DesignDoc, name: string, docs: Doc[], options?: O): Promise<Outcome<boolean[], O>>;
-  /** For each edit true, or what the function threw. */
+  /** Returns, for each edit, true or what the function threw. */
   validate<O extends ValidateOptions>(db: string, ddoc: DesignDoc, edits: { newDoc: Doc; oldDoc?: Doc | null }[], options?: O): Promise<Outcome<(true | { forbidden: Json } | { unauthorized: Json })[], O>>;
   show<O extends RequestOptions>(db: string, ddoc: DesignDoc, name: string, doc?: Doc | null, options?: O): Promise<Outcome<Response, O>>;
-  /** Writing the document is up to the caller. */
+  /** Returns the document, if any, and the response; writing the document is up to the caller. */
   update<O extends RequestOptions>(db: string, ddoc: DesignDoc, name: string, doc?: Doc | null, options?: O): Promise<Outcome<[Doc | null, Response], O>>;
   /** The rewritten request; null if no rule matches. */
   rewrite<O extends Options>(db: string, ddoc: DesignDoc, req: Json, options?: O): Promise<Outcome<Json, O>>;
@@ -253,7 +253,7 @@ export class Client {
   list<O extends ListOptions>(db: string, ddoc: DesignDoc, name: string, rows: Iterable<Row> | AsyncIterable<Row>, options?: O): Promise<Outcome<Chunks, O>>;
   /** The state of each process, the longest running first. */
   ps(pool?: string): Promise<{ total_rows: number; procs: Process[] }>;
-  /** Kills a process by its `name` in `ps` if it is answering or with `now`; otherwise stops it gracefully. */
+  /** Ends a process, by its `name` in `ps`: kills it if it is answering or `now` is set, else stops it gracefully. */
   kill(name: string, options?: { now?: boolean }): Promise<{ how: "killed" | "told" | "ending"; proc: Process }>;
   /** What is wrong with the service, and what to do about it. */
   health(options: { fleet: true }): Promise<FleetHealth>;
@@ -263,7 +263,7 @@ export class Client {
   tenants(query?: { db?: string; sort?: string; limit?: number }): Promise<{ since: string; until: string; total_rows: number; tenants: Tenant[] }>;
   /** The replications that the query selects. */
   jobs(query?: JobsQuery): Promise<{ total_rows: number; offset: number; jobs: Job[] }>;
-  /** Any call of the socket by its own name, with its own arguments. Not retried if the connection is lost. */
+  /** Makes any call of the socket by its own name, with its own arguments. Not retried if the connection is lost. */
   call(name: string, args?: Record<string, Json>): Promise<Json>;
   /** Borrows a process, to be returned with `retProc`. Its first prompt is `reset`. */
   getProc(options: LeaseOptions): Promise<Proc>;
@@ -326,15 +326,15 @@ export class BadRequest extends ServiceError {
 export class CompilationError extends ServiceError {
   readonly name: "compilation_error";
 }
-/** The name or the password is wrong, or a login is needed. */
+/** The name or the password is wrong, a login is needed, or a function threw `unauthorized`. */
 export class Unauthorized extends ServiceError {
   readonly name: "unauthorized";
 }
-/** The user may not do this. */
+/** The user may not do this, or a function threw `forbidden`. */
 export class Forbidden extends ServiceError {
   readonly name: "forbidden";
 }
-/** No pool, group or function has this name. */
+/** No pool, group, process or function has this name. */
 export class NotFound extends ServiceError {
   readonly name: "not_found";
 }

@@ -69,14 +69,14 @@ const BY_NAME = new Map(Object.entries({
   out_of_memory: ProcessError,
 }));
 
-// Makes the error of a reply's `error` object.
+// Makes an error from a reply's `error` object.
 function serviceError(details) {
   if (typeof details !== "object" || details === null) return new ProtocolError("an error that is not an object");
   if (["shutting_down", "draining"].includes(details.name)) return new Unavailable(details.reason);
   return new (BY_NAME.get(details.name) ?? ServiceError)(details);
 }
 
-// Makes the error of a call that cannot be made.
+// Makes the error for a call that cannot be made.
 const mistake = (reason) => serviceError({ name: "bad_request", reason, fault: "client" });
 
 module.exports = {

@@ -10,7 +10,7 @@ const {
   LineCutter, SentDdocs, LINE_BYTES_DEFAULT, LINE_BYTES_SURE, REPLY_BYTES_MAX, checkLength, decode, encode, exact,
 } = require("./wire.js");
 
-// The most connections of one client, which is the most calls at a time; others wait.
+// Maximum connections of a client, and thus its concurrent calls; further calls wait.
 const CONNECTIONS_MAX = 16;
 
 // Name of a call -> its name in the path.

@@ -27,10 +27,10 @@ const LEVELS_SEARCHED = 100;
 // Maximum calls in flight on a connection; further calls wait here instead of for a process.
 const CALLS_MAX = 512;
 
-// Calls that neither wait nor count: most concern a process that this connection holds, and waiting calls may need it.
+// Calls exempt from `CALLS_MAX`: most concern a process that this connection holds, which waiting calls may need.
 const AT_ONCE = ["auth", "prompt", "ret_proc", "set_timeout", "cancel"];
 
-// How long a connection may take, its login included, in milliseconds.
+// How long connecting and logging in may take together, in milliseconds.
 const CONNECT_MS_MAX = 10_000;
 
 // Parses an object sent by the service.
@@ -272,9 +272,9 @@ class Connection {
 }
 
 // Calls over one connection, opened for the first call and reopened after it was lost. Management requests go over
-// `http`, the transport of the HTTP socket beside this one.
+// `http`, the transport of the HTTP socket next to this one.
 class SocketTransport {
-  // A list comes in one reply.
+  // All pieces of a list come in one reply.
   streams = false;
   #where;
   #address;

@@ -94,7 +94,7 @@ def _milliseconds(seconds: Optional[float]) -> Optional[int]:
 
 
 def _unless_stopping(reply: Json) -> Json:
-    """Returns a reply, but raises that of a service that is stopping: a retry may reach its successor."""
+    """Returns a reply, but raises a stopping service's error, so that a retry may reach its successor."""
     error = reply.get("error")
     if isinstance(error, dict) and error.get("name") in ("shutting_down", "draining"):
         raise service_error(error)
@@ -268,7 +268,7 @@ class _Core:
             raise ClientClosed
         if self._process != os.getpid():
             reply.close()
-            raise mistake(f"the client belongs to process {self._process}, which forked: use one of {os.getpid()}")
+            raise mistake(f"the client belongs to process {self._process}, which forked: {os.getpid()} needs its own")
         try:
             return await asyncio.wait_for(reply, self._seconds)
         except Unavailable:
@@ -371,7 +371,7 @@ def _async_next(values: Iterable[str]) -> _Next:
 
 
 class Options(TypedDict, total=False):
-    """Options of every call that runs functions, except ``report``: whether to return a :class:`Report`."""
+    """Options of every call that runs functions, besides ``report``, which requests a :class:`Report`."""
 
     #: How long it may take to get a process, and how long each answer may take, in seconds.
     timeout: Optional[float]
@@ -467,12 +467,12 @@ class _Calls(Generic[_ListT]):
         type: Optional[str] = None,
         **options: Unpack[Options],
     ) -> Literal[True]:
-        """True; raises :class:`settee.CompilationError` for a function that does not compile."""
+        """Returns True; raises :class:`settee.CompilationError` if the function does not compile."""
         return self._function("try_compile", options, fun=fun, lang=lang, db=db, name=name, type=type)
 
     @function_call
     def select(self, selector: Json, docs: Sequence[Json], **options: Unpack[Options]) -> List[Json]:
-        """The documents that match a Mango selector. Each needs an ``_id``; design documents never match."""
+        """Returns the documents that match a Mango selector. Each needs an ``_id``; design documents never match."""
         return self._run(self._core.select(selector, docs, options))
 
     @function_call
@@ -486,14 +486,14 @@ class _Calls(Generic[_ListT]):
         req: Optional[Json] = None,
         **options: Unpack[Options],
     ) -> List[bool]:
-        """For each document whether it passes a filter function."""
+        """Returns, for each document, whether it passes a filter function."""
         return self._function("filter_docs", options, db=db, ddoc=ddoc, name=name, docs=docs, req=req)
 
     @function_call
     def filter_view(
         self, db: str, ddoc: Json, name: str, docs: Sequence[Json], **options: Unpack[Options]
     ) -> List[bool]:
-        """For each document whether a view's map function emits something."""
+        """Returns, for each document, whether a view's map function emits something."""
         return self._function("filter_view", options, db=db, ddoc=ddoc, name=name, docs=docs)
 
     @function_call
@@ -507,7 +507,7 @@ class _Calls(Generic[_ListT]):
         sec_obj: Optional[Json] = None,
         **options: Unpack[Options],
     ) -> List[Verdict]:
-        """For each of ``{"newDoc", "oldDoc"}`` True, ``{"forbidden": M}`` or ``{"unauthorized": M}``."""
+        """Returns, for each ``{"newDoc", "oldDoc"}``, True, ``{"forbidden": M}`` or ``{"unauthorized": M}``."""
         more = {"userCtx": user_ctx, "secObj": sec_obj}
         return self._function("validate_docs", options, db=db, ddoc=ddoc, docs=edits, **more)
 
@@ -536,7 +536,7 @@ class _Calls(Generic[_ListT]):
         req: Optional[Json] = None,
         **options: Unpack[Options],
     ) -> Tuple[Optional[Json], Response]:
-        """``[doc or None, response]``; writing the document is up to the caller."""
+        """Returns ``[doc or None, response]``; writing the document is up to the caller."""
         return self._function("update", options, db=db, ddoc=ddoc, name=name, doc=doc, req=req)
 
     @function_call
@@ -570,8 +570,8 @@ class _Calls(Generic[_ListT]):
 
     @method
     def kill(self, name: str, *, now: bool = False) -> Killed:
-        """Kills a process by its ``name`` in :meth:`ps` if it is answering or with ``now``; otherwise stops it
-        gracefully. Returns ``how``, and the process before, ``proc``."""
+        """Ends a process, by its ``name`` in :meth:`ps`: kills it if it is answering or ``now`` is set, else stops it
+        gracefully. Returns ``how``, and ``proc``, the process as it was before."""
         if not re.fullmatch(r"[^/]+/\d+", name):
             raise mistake(f"no process is named {name!r}: write it as POOL/NUMBER, as ps does")
         return self._run(self._core.manage("DELETE", f"/_procs/{quote(name)}", now="true" if now else None))
@@ -616,7 +616,8 @@ class _Calls(Generic[_ListT]):
 
     @method
     def call(self, name: str, /, **arguments: Any) -> Any:
-        """Any call of docs/socket.md by its own name, with its own arguments. Not retried if the connection is lost."""
+        """Makes any call of docs/socket.md, by its own name and with its own arguments. Not retried if the connection
+        is lost."""
         return self._run(self._core.call(name, arguments))
 
 

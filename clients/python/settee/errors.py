@@ -105,11 +105,11 @@ class NotFound(ServiceError):
 
 
 class CallTimeout(ServiceError):
-    """The time was up; ``phase`` says for what."""
+    """A time limit was exceeded; ``phase`` says which."""
 
 
 class Busy(ServiceError):
-    """The service takes no more for now. ``retry_after_ms`` says when to try again, if that is known."""
+    """The service accepts no more work for now. ``retry_after_ms`` says when to retry, if known."""
 
 
 class ProcessError(ServiceError):
@@ -134,7 +134,7 @@ _BY_NAME = {
 
 
 def service_error(details: Any) -> SetteeError:
-    """Makes the error of a reply's ``error`` object."""
+    """Makes an error from a reply's ``error`` object."""
     if not isinstance(details, dict):
         return ProtocolError.because(f"the error {details!r:.100} is not an object")
     if details.get("name") in ("shutting_down", "draining"):
@@ -143,5 +143,5 @@ def service_error(details: Any) -> SetteeError:
 
 
 def mistake(reason: str) -> BadRequest:
-    """Makes the error of a call that cannot be made."""
+    """Makes the error for a call that cannot be made."""
     return BadRequest({"name": "bad_request", "reason": reason, "fault": "client"})

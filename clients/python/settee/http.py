@@ -120,7 +120,7 @@ class _LocalConnection(http.client.HTTPConnection):
 
 
 class HttpTransport:
-    """Calls over kept-alive connections. ``url`` of the scheme ``unix`` is the path of a socket."""
+    """Calls over kept-alive connections. A ``url`` with the scheme ``unix`` has the path of a socket."""
 
     def __init__(self, url: SplitResult, login: Login, seconds: float, context: Optional[ssl.SSLContext] = None):
         where: Dict[str, Any] = {"host": url.hostname or "", "port": url.port, "timeout": seconds}

@@ -1,4 +1,4 @@
-"""Types of calls written once for both kinds of clients: one returns the value, the one for asyncio a coroutine."""
+"""Types for calls that are written once for both clients: one returns values, the one for asyncio coroutines."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
         def __call__(self, *args: Any, report: bool, **options: Any) -> Coroutine[Any, Any, Union[_T, Report[_T]]]: ...
 
     class method(Generic[_P, _T]):
-        """A method of both kinds."""
+        """A method of both clients."""
 
         def __init__(self, function: Callable[Concatenate[Any, _P], _T]) -> None: ...
         @overload

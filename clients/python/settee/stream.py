@@ -27,7 +27,7 @@ BATCHES_MAX = 2
 #: Maximum documents taken whose rows are not yet yielded: those of ``BATCHES_MAX`` calls, and of the next one.
 STREAM_DOCS_MAX = 300
 
-#: For each function the rows of one document, each a key and a value.
+#: The rows of one document, for each function; a row is a key and a value.
 Rows = List[List[List[Any]]]
 Docs = Union[Iterable[Json], AsyncIterable[Json]]
 

@@ -24,13 +24,13 @@ DDOC_BYTES_MIN = 1024
 #: Maximum design documents remembered as sent; then all are forgotten, and sent again.
 SENT_DDOCS_MAX = 1024
 
-#: How long a connection may take, its login included, in seconds.
+#: How long connecting and logging in may take together, in seconds.
 CONNECT_SECONDS_MAX = 10.0
 
 #: Maximum calls in flight on a connection; further calls wait here instead of for a process.
 CALLS_MAX = 512
 
-#: Calls that neither wait nor count: most concern a process that this connection holds, and waiting calls may need it.
+#: Calls exempt from ``CALLS_MAX``: most concern a process that this connection holds, which waiting calls may need.
 _AT_ONCE = ("auth", "prompt", "ret_proc", "set_timeout", "cancel")
 
 Login = Optional[Tuple[str, str]]
@@ -155,7 +155,7 @@ class Connection:
         return asyncio.shield(self._limits)
 
     async def _ask_limits(self) -> Tuple[int, bool]:
-        """The longest line that the service accepts, and whether it accepts digests of design documents."""
+        """Returns the longest line that the service accepts, and whether it accepts digests of design documents."""
         number = next(self._ids)
         try:
             reply = await self._send(number, encode({"id": number, "call": "limits"}), False)
@@ -238,9 +238,9 @@ def _is_over(connecting: "asyncio.Future[Connection]") -> bool:
 
 class SocketTransport:
     """Calls over one connection, opened for the first call and reopened after it was lost. Management requests go over
-    ``http``, the transport of the HTTP socket beside this one."""
+    ``http``, the transport of the HTTP socket next to this one."""
 
-    #: A list comes in one reply.
+    #: All pieces of a list come in one reply.
     streams = False
 
     def __init__(self, open_streams: Callable[..., Any], address: str, login: Login, http: Any = None):

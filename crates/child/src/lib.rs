@@ -231,8 +231,8 @@ impl Child {
         self.pid
     }
 
-    /// Returns a query of whether the processor limit has throttled its cell so far; `None` without a cell. The
-    /// query reads files and blocks: call it on its own thread.
+    /// Returns a function that checks whether the processor limit has throttled its cell so far; `None` without a
+    /// launcher. The function reads files and blocks: call it on its own thread.
     pub fn held_back(&self) -> Option<impl FnOnce() -> bool + Send + 'static> {
         let launcher = self.pid;
         self.launched

@@ -79,7 +79,7 @@ impl PipeReader {
 
 /// The chunks of a pipe until its end. Any error counts as the end.
 ///
-/// A child that writes as fast as it can must not starve others: after each pipe's capacity of output the event loop
+/// A child that writes as fast as it can must not starve others: after as much output as a pipe holds, the event loop
 /// runs once. Waking the reader immediately is not enough: the loop polls timers and other pipes only after a whole
 /// round of such tasks.
 pub struct Chunks {

@@ -228,7 +228,7 @@ fn without_cell(program: &Path, arguments: &[OsString]) -> Command {
     command
 }
 
-/// Fails like executing the program would: its launcher would notice too late to report it at once.
+/// Fails as executing the program would. Checked here, because a launcher would report the failure only later.
 fn must_be_executable(program: &Path) -> io::Result<()> {
     if program.metadata()?.is_dir() {
         return Err(io::Error::from_raw_os_error(libc::EISDIR));

@@ -101,7 +101,7 @@ impl UnpooledChild {
         self.input = None;
     }
 
-    /// Waits for the next line; an unfinished one counts at the end of the output; then `None`.
+    /// Returns the next line; at the end of the output an unfinished one, then `None`.
     ///
     /// # Errors
     /// The line exceeds the maximum length; there are no further lines.

@@ -49,7 +49,7 @@ pub fn memory_peak_of_cell(launcher: u32) -> Option<u64> {
     (!peaks.is_empty()).then(|| peaks.iter().sum())
 }
 
-/// Returns the processor time of a launcher's cell, excluding its command.
+/// Returns the processor time of a launcher's cell, excluding the command's own.
 pub fn cpu_time_beside(launcher: u32, command: u32) -> Duration {
     let ticks = below(launcher, PROCESSES_READ_MAX)
         .into_iter()
@@ -60,7 +60,7 @@ pub fn cpu_time_beside(launcher: u32, command: u32) -> Duration {
     Duration::from_millis(ticks.sum::<u64>() * MILLISECONDS_A_TICK)
 }
 
-/// A cell's activity so far. If two in a row are equal and stopped, nothing has run in between, and no process
+/// A snapshot of a cell's activity. If two in a row are equal and stopped, nothing has run in between, and no process
 /// remains that could resume another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Activity {
@@ -72,8 +72,8 @@ pub struct Activity {
     threads: Vec<(PathBuf, String)>,
 }
 
-/// Returns the activity of a launcher's cell without its first process; `None` if that leads no pid namespace, or is
-/// unreadable.
+/// Returns the activity of a launcher's cell without its first process; `None` if the first process leads no pid
+/// namespace, or is unreadable.
 pub fn activity(launcher: u32) -> Option<Activity> {
     let all = below(launcher, RESTING_READ_MAX);
     let first = fs::read_to_string(format!("/proc/{}/status", all.first()?.0)).ok()?;

@@ -3,8 +3,8 @@
 //! SUMMARY   [`attach`] copies lines over the connection; with [`attach_pipes`] the service itself reads and
 //!           writes the client's pipes, as for `settee attach`.
 //! PROMISES  No byte of the process is lost or added: the returned reader has everything after the reply. If the
-//!           service shuts down between two lines of such a client, it returns the state that its successor needs to
-//!           continue ([`AttachEnd::resume`]).
+//!           service shuts down between two lines of the client's pipes, it returns the state that its successor needs
+//!           to continue ([`AttachEnd::resume`]).
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::mem::MaybeUninit;
@@ -131,7 +131,7 @@ impl AttachedPipes {
     /// Waits for the end. `None`: the service ended without a report.
     pub fn wait(self) -> Option<AttachEnd> {
         let mut line = Vec::new();
-        // If the connection breaks, everything before counts.
+        // If the connection breaks, what arrived before is used.
         let _ = self.0.take(END_BYTES_MAX).read_to_end(&mut line);
         serde_json::from_slice(line.strip_prefix(&[END_MARK])?).ok()
     }

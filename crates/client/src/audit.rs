@@ -21,11 +21,11 @@ pub struct AuditRecord {
     pub who: String,
     /// Its origin: `http 127.0.0.1:40000`, `socket uid 0 pid 77`, `signal HUP`, `daemon HOST:PORT`.
     pub from: String,
-    /// The operation: the name of a call, or of a path of HTTP.
+    /// The operation: the name of a call, or of an HTTP route.
     pub what: String,
     /// Its subject: a pool, a process, a job, a document, a selection of jobs; empty for the whole service.
     pub on: String,
-    /// How many settings, processes, jobs or documents it affected; `None` if unknown.
+    /// The number of settings, processes, jobs or documents that it affected; `None` if unknown.
     pub count: Option<u64>,
     /// The state before; `null` if there was none, or it is unknown.
     pub before: Value,

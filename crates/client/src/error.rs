@@ -8,7 +8,7 @@ use serde_json::Value;
 /// Why a call failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// The connection failed or broke, because of host or service. Worth a retry once the service runs.
+    /// The connection failed or broke, because of the host or the service. Worth a retry once the service runs.
     #[error("cannot talk to the service: {0}")]
     Io(#[from] io::Error),
     /// The service closed the connection before it answered. Worth a retry on a new one.
@@ -45,7 +45,7 @@ pub struct ServiceError {
     pub reason: Value,
     /// The step that failed: `queue`, `open`, `teach`, `reset`, `prompt` or `exit`.
     pub phase: String,
-    /// The party at fault: `client`, `query_server`, `host` or `settee`.
+    /// The party at fault: `client`, `function`, `query_server`, `host` or `settee`.
     pub fault: String,
     /// Whether a later retry of the call may succeed.
     pub retry: bool,

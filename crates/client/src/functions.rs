@@ -105,7 +105,8 @@ impl Client {
         self.function("map_docs", &mapping).await
     }
 
-    /// Reduces rows, each `[[key, id], value]` or an object with these three members (`reduce`).
+    /// Reduces rows, each `[[key, id], value]` or an object with these three members (`reduce`): returns a result for
+    /// each function.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -118,7 +119,8 @@ impl Client {
         wire::typed("reduce", &results)
     }
 
-    /// Rereduces results: rows with a value for each function (`rereduce`).
+    /// Rereduces results, given as rows with a value for each function (`rereduce`): returns a result for each
+    /// function.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -132,7 +134,7 @@ impl Client {
         wire::typed("rereduce", &results)
     }
 
-    /// Finalizes one result of each function (`finalize`).
+    /// Finalizes one result of each function (`finalize`): returns the final results.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -202,7 +204,7 @@ impl Client {
         wire::typed("validate_docs", &verdicts)
     }
 
-    /// Runs a filter function on documents (`filter_docs`).
+    /// Runs a filter function on documents (`filter_docs`): returns, for each, whether it passes.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -222,7 +224,7 @@ impl Client {
         wire::typed("filter_docs", &passes)
     }
 
-    /// Filters documents by whether a view's map function emits anything (`filter_view`).
+    /// Runs a view's map function on documents (`filter_view`): returns, for each, whether it emits anything.
     ///
     /// # Errors
     /// See [`ClientError`].

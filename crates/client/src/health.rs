@@ -14,7 +14,7 @@ pub struct Health {
     pub version: String,
     /// Its problems, worst first.
     pub problems: Vec<Problem>,
-    /// Number of less severe problems of another daemon that were omitted; that daemon lists them.
+    /// Number of another daemon's less severe problems that are omitted here; that daemon lists them.
     #[serde(default, skip_serializing_if = "is_none")]
     pub omitted: u64,
     /// The age of another daemon's report, in seconds.
@@ -61,9 +61,9 @@ pub struct Problem {
 /// Whether a daemon takes new work, and its remaining work.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DrainState {
-    /// Whether it is drained.
+    /// Whether it is draining: it takes no new work.
     pub draining: bool,
-    /// When the drain began, as `2026-11-26T10:00:00Z`; `None` if the daemon is not drained.
+    /// When the drain began, as `2026-11-26T10:00:00Z`; `None` if the daemon is not draining.
     pub since: Option<String>,
     /// Requests that wait for a process.
     pub waiting: u64,

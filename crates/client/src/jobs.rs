@@ -61,7 +61,8 @@ pub enum JobsSort {
     /// By id.
     #[default]
     Id,
-    /// Crashing ones first, longest first; then failed, paused, pending, running and completed ones.
+    /// Crashing jobs first, then those in error, failed, paused, pending, running, initializing and completed ones;
+    /// within a state, those longest in it first.
     Trouble,
 }
 
@@ -183,7 +184,7 @@ pub struct BulkAnswer {
     pub groups: Vec<JobGroup>,
     /// The result of each job, failures first.
     pub results: Vec<JobResult>,
-    /// Results omitted for lack of space.
+    /// Number of results omitted for lack of space.
     pub results_left_out: usize,
 }
 

@@ -116,7 +116,7 @@ pub struct Taking<'a> {
 }
 
 impl<'a> TakeFrom<'a> {
-    /// Names the database. Without one, the functions count as this client's own.
+    /// Names the database. Without one, the functions belong to this client.
     pub fn for_db(self, db: &'a str) -> Taking<'a> {
         let db = Some(db);
         Taking { from: self, db }

@@ -80,7 +80,7 @@ impl Operator {
         self.ask(Method::GET, path, &()).await
     }
 
-    /// Posts JSON to a path.
+    /// Posts JSON to a path; returns the answer's JSON.
     ///
     /// # Errors
     /// As [`Self::get`].
@@ -92,7 +92,7 @@ impl Operator {
         self.ask(Method::POST, path, body).await
     }
 
-    /// Puts JSON to a path.
+    /// Puts JSON to a path; returns the answer's JSON.
     ///
     /// # Errors
     /// As [`Self::get`].
@@ -104,7 +104,7 @@ impl Operator {
         self.ask(Method::PUT, path, body).await
     }
 
-    /// Deletes at a path.
+    /// Sends `DELETE` to a path; returns the answer's JSON.
     ///
     /// # Errors
     /// As [`Self::get`].

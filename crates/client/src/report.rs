@@ -30,11 +30,11 @@ pub struct Report {
     pub pool: Option<String>,
     /// Messages logged by functions, query server and service, in order.
     pub logs: Vec<LogLine>,
-    /// How many more lines there were.
+    /// Number of further lines, which were dropped.
     pub logs_dropped: u64,
     /// Errors of functions: objects with `function`, `doc`, `name`, `message`, `line`, `column` and so on.
     pub errors: Vec<Value>,
-    /// How many more errors there were.
+    /// Number of further errors, which were dropped.
     pub errors_dropped: u64,
     /// The known costs: times in `.._us`, memory in `.._bytes`.
     pub cost: Value,

@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 pub struct DaemonStatus {
     /// One entry for each pool.
     pub pools: Vec<PoolStatus>,
-    /// One entry for each service (`[services.NAME]`) that lends from one of them.
+    /// One entry for each service (`[services.NAME]`) that lends from one of the pools.
     #[serde(default)]
     pub services: Vec<ServiceStatus>,
     /// Processes, including those being opened.
@@ -35,7 +35,7 @@ pub struct ServiceStatus {
     /// Why it does not accept: `at_limit`, `throttled`, `no_pool`, `accept_failed`, `draining` or `stopping`.
     #[serde(default)]
     pub closed: Option<String>,
-    /// How long its pool will start no process, because a start failed; in milliseconds.
+    /// Time until its pool starts processes again after a failed start, in milliseconds.
     #[serde(default)]
     pub throttled_ms: Option<u64>,
     /// How that start failed.
@@ -87,7 +87,7 @@ pub struct PoolStatus {
     /// The mode of its removal, if it is being removed: `graceful` or `immediate`.
     #[serde(default)]
     pub removing: Option<String>,
-    /// How long no process will be started, because a start failed; in milliseconds.
+    /// Time until processes are started again after a failed start, in milliseconds.
     #[serde(default)]
     pub throttled_ms: Option<u64>,
     /// How that start failed, while it is throttled.
@@ -161,7 +161,7 @@ pub struct ProcStatus {
 pub struct ProcPage {
     /// The number of processes; the rows are bounded.
     pub total_rows: usize,
-    /// Working processes first, longest first.
+    /// Working processes first, the longest working at the top.
     pub procs: Vec<ProcRow>,
 }
 
@@ -267,6 +267,6 @@ pub struct Totals {
     pub timed_out: u64,
     /// Requests refused because the queue was full.
     pub busy: u64,
-    /// Processes stopped (recycled) for having served long enough, by cause.
+    /// Processes stopped (recycled) for their uses, age, memory or idle time, or under stress, by cause.
     pub recycled: BTreeMap<String, u64>,
 }

@@ -47,10 +47,10 @@ section! {
         /// The [cell](cells.md) of query servers: `"strict"` has every layer, `"standard"` every layer that this
         /// machine offers, `"off"` none.
         sandbox: Option<SandboxMode> = "standard", SANDBOX, only_in_files(CELL);
-        /// [Whom a process serves](pools.md#whom-a-process-serves) that ran code of one database: `"database"` or
-        /// `"any"`. Empty: `"isolates"` for built-in languages, `"database"` for commands.
+        /// [Whom a process serves](pools.md#whom-a-process-serves) once it has run code of one database: `"database"`
+        /// or `"any"`. Empty: `"isolates"` for built-in languages, `"database"` for commands.
         reuse: Option<Reuse> = "", REUSE, only_in_files(CELL);
-        /// The system user, by name or number, that commands run as; another than the service's needs a service that
+        /// The system user, by name or number, that commands run as; any but the service's own needs a service that
         /// runs as root. All its cells share the kernel's limits: prefer `user_range`, which applies if this is empty.
         user: Option<String> = "", value::USER, only_in_files(CELL), of_machine();
         /// Absolute paths that commands [may read](cells.md#the-layers) besides their program, its libraries and
@@ -93,8 +93,8 @@ impl CellKeys {
 }
 
 impl Config {
-    /// Returns the specification of the cells of a pool with this section, without the service's own files and ports,
-    /// and the environment of its commands: `NAME=VALUE`, or `NAME` for the service's own value.
+    /// Returns the cell specification for a pool with this section, whose hidden paths and refused ports the caller
+    /// adds, and the environment of its commands: `NAME=VALUE`, or `NAME` for the service's own value.
     pub fn cell(&self, pool: &PoolConfig) -> (CellSpec, Vec<String>) {
         let keys = pool
             .cell
@@ -215,7 +215,7 @@ fn user_ids(users: &str, user: &str) -> Option<(u32, u32)> {
     }
 }
 
-/// Returns whether one of two paths leads to the other.
+/// Returns whether two paths are equal, or one of them contains the other.
 pub(super) fn overlap(one: &Path, other: &Path) -> bool {
     one.starts_with(other) || other.starts_with(one)
 }

@@ -1,7 +1,7 @@
 //! Digests of settings that must be equal on all daemons of a fleet; they reveal only whether the settings are equal.
 //!
-//! PROMISES  No secret is in a digest: it contains values as shown, and of commands only the language names, since
-//!           commands may have credentials and differing paths.
+//! PROMISES  No secret is in a digest: it covers values as shown, and of commands only the language names, since
+//!           commands may contain credentials, and their paths may differ.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -123,9 +123,7 @@ pub(super) fn add_secret(config: &mut Config) -> Option<Notice> {
     };
     Some(Notice {
         origin: Origin::Generated(path),
-        text: format!(
-            "the secret of sessions is not kept, so that they end with the service ({why})"
-        ),
+        text: format!("the session secret is not saved, so sessions end with the service ({why})"),
     })
 }
 
@@ -189,7 +187,7 @@ fn make(path: &Path) -> io::Result<()> {
         file.finish()
     });
     match made {
-        // Another service was first: its value counts.
+        // Another service was first: its value is used.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         made => made,
     }

@@ -219,7 +219,7 @@ pub(super) fn sections() -> impl Iterator<Item = &'static str> {
     fixed.map(|section| section.name)
 }
 
-/// Returns every key with a fixed name in a section that is not a family, with that section.
+/// Returns the keys of all sections that are neither families nor lists of names, each with its section.
 pub(super) fn fixed() -> impl Iterator<Item = (&'static str, &'static Key)> {
     let fixed = SECTIONS
         .iter()
@@ -227,7 +227,7 @@ pub(super) fn fixed() -> impl Iterator<Item = (&'static str, &'static Key)> {
     fixed.flat_map(|section| section.rows().map(|key| (section.name, key)))
 }
 
-/// Returns the place of a section among the others: that of `config/default.toml`, then families.
+/// Returns the sort key of a section: its position in [`SECTIONS`] (or its family's), then its name.
 pub(super) fn rank(section: &str) -> (usize, &str) {
     let owner = family(section).map_or(section, |(family, _)| family);
     let index = SECTIONS.iter().position(|known| known.name == owner);

@@ -2,8 +2,8 @@
 //!
 //! SUMMARY   Readers fill a [`Layer`]; [`Layer::settle`] converts it to normal values under canonical names, or to
 //!           problems.
-//! PROMISES  Every entry becomes a value, a problem or a notice. A mistake in a layer is reported even if a later
-//!           layer overrides it: it would surface at the worst time.
+//! PROMISES  Every entry becomes a value, a problem or a notice. A mistake in a layer is reported even if a later layer
+//!           overrides it: otherwise it would surface only when the override is removed.
 //! DIFFERS   CouchDB accepts unknown sections and keys silently.
 
 use std::collections::{BTreeMap, HashSet};

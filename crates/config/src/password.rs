@@ -21,7 +21,7 @@ use subtle::ConstantTimeEq;
 pub(crate) const HIDDEN: &str = "***";
 
 /// Iterations for a plain password. Its hash never leaves memory and only has to slow down guessing over the network;
-/// the file with the password protects it less.
+/// a reader of the file has the password itself.
 const PLAIN_ITERATIONS: u32 = 10_000;
 
 /// The salt of plain passwords.

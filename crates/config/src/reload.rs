@@ -2,7 +2,7 @@
 //!
 //! SUMMARY   [`diff`] lists differences and when they take effect; [`require_reload`] refuses the whole list if any
 //!           needs a restart.
-//! PROMISES  Differences are applied all or none. Both configurations are valid.
+//! PROMISES  Either all differences are applied or none. Both configurations are valid.
 //! CALLED    On HUP and over HTTP, which answers with the changes.
 
 use std::collections::HashMap;

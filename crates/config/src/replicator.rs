@@ -90,7 +90,7 @@ section! {
         /// Hosts, networks and addresses that [replications may connect
         /// to](replication-connections.md#where-replications-may-connect-to); `*` is all.
         endpoints_allowed: Vec<String> = "*", value::ENDPOINTS;
-        /// Those of them that are denied.
+        /// Hosts, networks and addresses that are denied even if `endpoints_allowed` has them.
         endpoints_denied: Vec<String> = "", value::ENDPOINTS;
         /// Origins, such as `https://b.example`, that a database may [redirect
         /// to](replication-connections.md#redirects) besides its own.

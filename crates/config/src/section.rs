@@ -166,7 +166,7 @@ impl Key {
         self.unit.unwrap_or_else(|| self.kind.unit())
     }
 
-    /// Returns default and unit for the page; a word as the default of a count stands without the unit.
+    /// Returns default and unit for the page; a count's default that is a word has no unit.
     pub(super) fn default_shown(&self) -> String {
         let default = self.otherwise.or(self.default).unwrap_or_default();
         let is_number = default.parse::<f64>().is_ok();

@@ -30,7 +30,7 @@ section! {
         pool: Option<String>, value::NAME;
         /// Lets the pool be missing, to be added at run time.
         wait_for_pool: bool = false, Kind::Boolean;
-        /// Instead, the language whose own pool lends them.
+        /// The language whose own pool lends its processes, instead of `pool`.
         language: Option<String>, value::NAME;
         /// Maximum connections in the system's queue; `net.core.somaxconn` may allow fewer.
         backlog: u32 = 128, count(1, 65_535), unit("connections");
@@ -48,7 +48,7 @@ section! {
         prompt_timeout: Duration = 0, seconds(0, YEAR), otherwise("`os_process_timeout`");
         /// How long a client may hold its process without sending a line or reading answers. 0: no limit.
         client_timeout: Duration = 300, seconds(0, YEAR);
-        /// The same for connections accepted under stress.
+        /// `client_timeout` for connections accepted under stress.
         client_timeout_stress: Duration = 10, seconds(0, YEAR);
         /// How long a connection may last once it has a process. 0: no limit.
         session_timeout: Duration = 0, seconds(0, YEAR);

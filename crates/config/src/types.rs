@@ -219,7 +219,7 @@ section! {
         /// started or stopped. Bounds each pool's `max`, `init_size` and `min_free`, but not `os_process_limit`. 0: no
         /// limit.
         processes_max: u32 = 1000, PROCESSES, unit("processes");
-        /// Maximum pools, including those of languages and operators. Lowering it removes none.
+        /// Maximum pools, including those of languages and those that operators add. Lowering it removes none.
         pools_max: usize = 256, count(1, 4096), unit("pools");
         /// How long requests in progress may take to finish when the service stops.
         shutdown_grace: Duration = 10, seconds(0, HOUR);

@@ -5,9 +5,10 @@
 //! PROMISES  Limits not in force are reported. The groups are removed with the cell; the next launcher removes
 //!           those of killed launchers, as does the service at its end and start. Services in several pid namespaces
 //!           may share a hierarchy: none touches another's groups.
-//! SOURCE    cgroups(7). Version 2 is used if the service was delegated a part of the hierarchy: the service is in a
-//!           leaf, which it makes if the service manager does not, with cells next to it. Version 1 is used if writable.
-//! LIMITS    Moving a process by its number makes the kernel wait for all others, for 15 ms. So with version 1 a
+//! SOURCE    cgroups(7). Version 2 is used if a part of the hierarchy was delegated to the service: it runs in a leaf,
+//!           which it makes if the service manager does not, and the cells are next to it. Version 1 is used if
+//!           writable.
+//! LIMITS    Moving a process by its number takes 15 ms, because the kernel waits for all others. So with version 1 a
 //!           process enters itself, and with version 2 it is started inside, or enters itself if systemd's
 //!           `RestrictNamespaces=` refuses `clone3`.
 
@@ -105,9 +106,9 @@ fn limits(spec: &CellSpec) -> Vec<Limit> {
 #[derive(Default)]
 pub(super) struct Cgroup {
     folders: Vec<PathBuf>,
-    /// A process that writes `0` into each enters.
+    /// A process that writes `0` into each of them enters the groups.
     entrances: Vec<File>,
-    /// Version 2: processes are started inside.
+    /// Version 2: the group's folder; processes are started inside the group.
     pub(super) start_in: Option<File>,
     /// Version 2: the entrance for a process that cannot be started inside. Opened as the service, whose rights the
     /// write needs.
@@ -237,7 +238,7 @@ impl Cgroup {
     }
 }
 
-/// Returns whether the processor limit has throttled the cell of a launcher of this service so far.
+/// Returns whether the processor limit has throttled this launcher's cell so far.
 pub(crate) fn has_held_back(launcher: u32) -> bool {
     let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     has_held_back_below(Path::new(ROOT), &own, launcher)
@@ -253,7 +254,8 @@ fn has_held_back_below(root: &Path, own: &str, launcher: u32) -> bool {
         > 0
 }
 
-/// Moves a service to a leaf of the group delegated to it: a group that contains processes has no limited groups below.
+/// Moves a service to a leaf of the group delegated to it: a group that contains processes cannot have limited
+/// subgroups.
 pub fn enter_leaf() {
     let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     enter_leaf_below(Path::new(ROOT), &own, geteuid().as_raw());
@@ -272,8 +274,8 @@ fn enter_leaf_below(root: &Path, own: &str, user: u32) {
     }
 }
 
-/// Removes the groups of ended cells, at a service's start and end. Waits for groups with ending processes, for
-/// `rounds` of [`ROUND`] each.
+/// Removes the groups of ended cells, at a service's start and end. Waits up to `rounds` times [`ROUND`] for groups
+/// whose processes are still ending.
 pub fn remove_abandoned(rounds: u32) {
     let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     remove_abandoned_below(Path::new(ROOT), &own, rounds);
@@ -306,7 +308,7 @@ fn remove_abandoned_in(base: &Path) -> usize {
     removed.filter(Result::is_err).count()
 }
 
-/// Returns an event's count, from a file with lines of a name and a number.
+/// Returns an event's count from a file, each line of which is a name and a number.
 fn count_of(file: &Path, event: &str) -> u64 {
     let text = fs::read_to_string(file).unwrap_or_default();
     let mut lines = text.lines().filter_map(|line| line.split_once(' '));
@@ -336,7 +338,7 @@ fn make_folder(folder: &Path) -> io::Result<()> {
     }
 }
 
-/// Writes the first value, and those of others with existing files.
+/// Writes the first value, and the others if their files exist.
 fn write_limits(folder: &Path, limits: &[(&str, String)]) -> io::Result<()> {
     for (index, (file, value)) in limits.iter().enumerate() {
         match write(&folder.join(file), value) {
@@ -376,18 +378,18 @@ fn folder_v1(root: &Path, own: &str, controller: &str) -> Option<PathBuf> {
     Some(root.join(controller).join(path.trim_start_matches('/')))
 }
 
-/// Finds the folder of version 2 of the process's own group, unless that is the whole hierarchy.
+/// Finds the version 2 folder of the process's own group, unless that is the whole hierarchy.
 fn own_folder_v2(root: &Path, own: &str) -> Option<PathBuf> {
     let path = own.lines().find_map(|line| line.strip_prefix("0::/"))?;
     (!path.is_empty()).then(|| root.join(path))
 }
 
-/// Finds the folder of version 2 above the launcher's own group.
+/// Finds the version 2 folder above the launcher's own group.
 fn folder_v2(root: &Path, own: &str) -> Option<PathBuf> {
     own_folder_v2(root, own)?.parent().map(Path::to_owned)
 }
 
-/// Finds the folder of version 2 that allows groups with limits: the one above the launcher's own, since a group with
+/// Finds the version 2 folder that allows groups with limits: the one above the launcher's own, since a group with
 /// processes cannot have limited subgroups. Enables missing controllers.
 fn delegated(root: &Path, own: &str) -> Option<PathBuf> {
     let base = folder_v2(root, own)?;

@@ -54,13 +54,13 @@ const SHARED: [&str; 6] = ["/home", "/var", "/var/lib", "/var/tmp", "/run", "/mn
 /// Parts of a program next to its folder `bin`.
 const BESIDE_BIN: [&str; 4] = ["lib", "lib64", "share", "pyvenv.cfg"];
 
-/// How many interpreters are followed, each named by the first line of the previous one.
+/// Maximum interpreters followed, each named by the first line of the previous one.
 const INTERPRETERS_MAX: usize = 4;
 
-/// How many words of a shell command are looked up as programs.
+/// Maximum words of a shell command that are looked up as programs.
 const PROGRAM_WORDS_MAX: usize = 8;
 
-/// How many bytes of a program are searched for its interpreter, as the kernel does.
+/// Bytes at the start of a program that are searched for its interpreter: as many as the kernel searches.
 const FIRST_LINE_BYTES: u64 = 256;
 
 /// The version of Landlock that has every feature used here.
@@ -166,7 +166,7 @@ impl Found<'_> {
         }
     }
 
-    /// Adds the folder of a file of the command, and that of its link target; only the file if one is hidden or shared.
+    /// Adds the folders of one of the command's files and of its link target; only the file if one is hidden or shared.
     fn add_file(&mut self, file: &Path) {
         let (Ok(real), true) = (file.canonicalize(), file.is_file()) else {
             return;
@@ -253,8 +253,8 @@ pub(super) fn interpreters(program: &Path) -> Vec<PathBuf> {
     [first].into_iter().chain(started).collect()
 }
 
-/// Creates the rules: only these files are readable; no signals and abstract sockets beyond the cell; and, if the
-/// cell has a network, no connections to the service's ports.
+/// Creates the rules: only these files are readable; no signals or abstract-socket connections leave the cell; and, if
+/// the cell has a network, no connections to the service's ports.
 ///
 /// # Errors
 /// The system refuses a rule.

@@ -90,9 +90,9 @@ pub(super) struct Prepared {
     pub paths: Vec<PathBuf>,
     pub ruleset: Result<RulesetCreated, String>,
     pub filter: Result<BpfProgram, String>,
-    /// The launcher can inspect the cell's memory.
+    /// Whether the launcher can inspect the cell's memory.
     pub can_watch_memory: bool,
-    /// Descriptors are closed when the command is executed.
+    /// Whether descriptors above standard error are closed when the command is executed, or why not.
     pub descriptors: Result<(), String>,
 }
 
@@ -327,7 +327,7 @@ impl Init<'_> {
         let filtered = filter.and_then(|filter| {
             match os::filter_with_listener(&system_calls::with_listener(&filter)) {
                 Ok(listener) => self.listener = Some(listener),
-                // Older than Linux 5.0, or another listener exists outside.
+                // The kernel is older than Linux 5.0, or an outer filter already has a listener.
                 Err(_) => seccompiler::apply_filter(&filter)
                     .map_err(|error| format!("seccomp refuses: {error}"))?,
             }
@@ -412,8 +412,9 @@ impl Init<'_> {
         }
     }
 
-    /// Starts the command in a process that requests to end already reach, once the launcher ignores them, so that
-    /// none is lost. If it cannot be executed, this is reported, and the process exits with [`NOT_EXECUTED_STATUS`].
+    /// Starts the command in a new process, which already receives requests to end but executes the command only once
+    /// the launcher ignores them, so that none is lost. If the command cannot be executed, this is reported, and the
+    /// process exits with [`NOT_EXECUTED_STATUS`].
     fn start_command(&self) -> Result<Pid, String> {
         let program = &self.launch.program;
         let text = |word: &OsStr| {

@@ -10,8 +10,7 @@
 //!           and output belong to the command.
 //! CALLED    By the spawner of children, with a socket for reports and orders; manually, with reports on standard
 //!           error.
-//! LIMITS    Without a pid namespace, a process that left the command's family is killed at the end only if the
-//!           launcher still exists.
+//! LIMITS    Without a pid namespace, orphans of the command are killed at the end only if the launcher still exists.
 
 use std::ffi::OsString;
 use std::fs::{self, File};

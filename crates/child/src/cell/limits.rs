@@ -8,7 +8,7 @@ use super::CellSpec;
 const DESCRIPTORS_MAX: u64 = 256;
 
 /// Maximum pending signals of a cell's user, including timers. If the cell's user comes from the subordinate ids
-/// (`/etc/subuid`), they also count against the service's user.
+/// (`/etc/subuid`), they are also charged to the service's user.
 const SIGNALS_MAX: u64 = 256;
 
 /// Which limits apply here.

@@ -1,9 +1,9 @@
 //! A cell's memory limit without a control group: the launcher samples the memory of all its processes.
 //!
 //! SUMMARY   [`MemoryWatch`] schedules samples, and compares them with the limit.
-//! PROMISES  Samples at most every [`INTERVAL`], and not while the cell is suspended. Shared pages and sockets count
-//!           once, but this is determined only when the total seems to exceed the limit. Page tables count, and each
-//!           socket with its maximum content ([`SOCKET_MAX`]).
+//! PROMISES  Takes a sample at most every [`INTERVAL`], and none while the cell is suspended. Shared pages and sockets
+//!           count once, but this is determined only when the total seems to exceed the limit. Page tables count, and
+//!           each socket with its maximum content ([`SOCKET_MAX`]).
 //! CALLED    By the launcher, which is outside the cell and may read all its processes. The system call filter
 //!           refuses memory that could exist without a mapping.
 //! LIMITS    A cell may exceed the limit for one [`INTERVAL`].
@@ -66,8 +66,8 @@ impl MemoryWatch {
             .map(|next| next.saturating_duration_since(Instant::now()))
     }
 
-    /// The cell is suspended or resumed: samples, and returns whether it exceeds its limit. No sample is due until it
-    /// is resumed.
+    /// Called when the cell is suspended or resumed: takes a sample, and returns whether the cell exceeds its limit. No
+    /// sample is due until it is resumed.
     pub(super) fn rests(&mut self, is_at_rest: bool) -> bool {
         self.next = (!is_at_rest).then(|| Instant::now() + INTERVAL);
         self.is_exceeded()

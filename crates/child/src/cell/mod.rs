@@ -84,15 +84,15 @@ pub enum Cell {
 /// The cell of one external command, passed to `settee cell` as JSON. No cell by default.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CellSpec {
-    /// Whether it may lack a layer.
+    /// How strict it is.
     pub mode: SandboxMode,
-    /// The user that it runs as; only root can change it.
+    /// The user that it runs as. Any but the service's own needs root, or the capabilities to switch users.
     pub user: Option<UserIds>,
     /// The range from which the cell gets its own user, if no user is set; `None`: it gets none.
     pub user_range: Option<UserRange>,
     /// Files, and folders with all their content, that it may read besides its program's.
     pub read_paths: Vec<PathBuf>,
-    /// Folders that stay unreadable even if a parent is readable: of the configuration and the data.
+    /// Folders that stay unreadable even if a parent is readable: those of the configuration and the data.
     pub hidden_paths: Vec<PathBuf>,
     /// Whether it may open network connections.
     pub network: bool,

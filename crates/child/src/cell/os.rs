@@ -56,7 +56,8 @@ pub(super) fn inherited(number: RawFd) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
-/// Forks this process; `None` in the copy. `cgroup` is the folder of a version 2 control group to start the copy in.
+/// Forks this process; returns the copy's pid, and `None` in the copy. `cgroup` is the folder of a version 2 control
+/// group to start the copy in.
 ///
 /// # Errors
 /// The system refuses the flags, or another process.
@@ -149,9 +150,9 @@ struct Execution<'a> {
     error: Option<i32>,
 }
 
-/// Executes a program in a new process, with default signal handling, once `may_start` returns true there; the
-/// process dies with this one. Also returns why it cannot be executed. The new process exits with `failed_status` in
-/// this case, and if `may_start` returns false.
+/// Executes a program in a new process, with default signal handling, once `may_start` returns true there; the process
+/// dies with this one. Returns its pid, and the error if the program cannot be executed. In this case, and if
+/// `may_start` returns false, the new process exits with `failed_status`.
 ///
 /// # Errors
 /// The system refuses to create another process.

@@ -58,13 +58,13 @@ pub(super) const LINE_BYTES_MAX: usize = 96;
 /// Restricts all threads to the allowed system calls.
 ///
 /// # Errors
-/// The reason of the failure.
+/// A step fails; the error says which and why.
 pub(super) fn leave_calls() -> Result<(), String> {
     let told = own_os::die_of_refused_calls();
     told.map_err(|error| format!("there is no handler of SIGSYS ({error})"))?;
     let filter = filter().map_err(|error| format!("there is no filter for {ARCH} ({error})"))?;
     let filtered = apply_filter_all_threads(&filter);
-    filtered.map_err(|error| format!("the system takes no filter of system calls ({error})"))
+    filtered.map_err(|error| format!("the system refuses a filter of system calls ({error})"))
 }
 
 fn filter() -> Result<BpfProgram, BackendError> {
@@ -111,7 +111,7 @@ fn with(argument: u8, flag: i32) -> Result<Condition, BackendError> {
     )
 }
 
-/// The line that reports a refused system call. Built without allocation, in a signal handler.
+/// Returns the line that reports a refused system call. Built without allocation, in a signal handler.
 pub(super) fn refusal(number: c_long, buffer: &mut [u8; LINE_BYTES_MAX]) -> &[u8] {
     let name = NAMES.iter().find(|(known, _)| *known == number);
     // The names come as SYS_name.
@@ -132,7 +132,7 @@ macro_rules! names {
     };
 }
 
-/// Calls with reported names; others are reported by number.
+/// Calls reported with their names; others are reported by number only.
 const NAMES: &[(c_long, &str)] = names! {
     SYS_openat SYS_openat2 SYS_open_by_handle_at SYS_memfd_create SYS_dup SYS_dup3 SYS_fcntl SYS_ioctl
     SYS_pipe2 SYS_lseek SYS_readv SYS_writev SYS_fstat SYS_newfstatat SYS_statx SYS_faccessat

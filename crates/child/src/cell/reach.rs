@@ -1,6 +1,6 @@
 //! Paths that the user of a cell cannot read: finds the first closed part of the path to a file.
 //!
-//! CALLED    By the first process of a cell, once it runs as its user, who is in no group.
+//! CALLED    By the first process of a cell, once it runs as the cell's user, who is in no group.
 
 use std::fs;
 use std::path::{Path, PathBuf};

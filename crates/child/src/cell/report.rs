@@ -28,7 +28,7 @@ pub enum Report {
     Missing(BTreeMap<Layer, String>),
     /// Why the command was not started.
     Error(String),
-    /// The same, caused by the machine: no command would have started.
+    /// Why the command was not started, if the machine is the cause: no command would have started.
     HostError(String),
     /// The cell met a limit, which may have ended its command.
     Met(MetLimit),

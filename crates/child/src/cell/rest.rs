@@ -1,7 +1,8 @@
 //! Rest: a cell's processes are suspended between loans.
 //!
 //! SUMMARY   [`Orders`] is the service's end of the socket for reports: it orders suspension and resumption. [`Rest`]
-//!           is the end of the cell's first process, which stops all others of its pid namespace or continues them.
+//!           is the other end, in the cell's first process, which stops or continues all other processes of its pid
+//!           namespace.
 //! PROMISES  Everything that the command has started is suspended, even if it has another parent now: a signal to a
 //!           whole namespace skips no process, not even one being forked. Orders take effect in order.
 //! SOURCE    kill(2) with -1, pid_namespaces(7), signal(7).
@@ -48,7 +49,7 @@ impl Orders {
         self.order(false);
     }
 
-    /// Stops processes again that continued while the cell is suspended; otherwise has no effect.
+    /// Stops processes that continued although the cell is suspended; has no effect on a running cell.
     pub fn rest_again(&mut self) {
         if std::mem::take(&mut self.is_at_rest) {
             self.order(true);
@@ -109,7 +110,7 @@ impl<'a> Rest<'a> {
         });
     }
 
-    /// Returns whether a process only stopped or continued because the cell is suspended, which needs no other
+    /// Returns whether a process stopped or continued only because the cell is suspended, which needs no other
     /// handling. Stops all processes again if one was continued from outside.
     pub(super) fn explains(&self, status: WaitStatus) -> bool {
         if self.is_at_rest && status.continued() {

@@ -51,7 +51,7 @@ const ALLOWED: &[Sysno] = calls![
     execve exit exit_group wait4 waitid getpid getppid getpgid setpgid getsid setsid
     kill tkill tgkill pidfd_open pidfd_send_signal
     rt_sigaction rt_sigprocmask rt_sigreturn rt_sigpending rt_sigsuspend rt_sigtimedwait sigaltstack restart_syscall
-    // Time; Perl and PHP set alarms. Timers are used if the configuration allows creating them.
+    // Time; Perl and PHP set alarms. The `timer_` calls need `timer_create`, which only the configuration can allow.
     clock_gettime clock_getres clock_nanosleep nanosleep gettimeofday times setitimer getitimer
     timer_settime timer_gettime timer_getoverrun timer_delete
     // Identity and resources; Node reads its capabilities and raises its limit of descriptors.
@@ -86,8 +86,8 @@ const MISSING: &[Sysno] = calls![
     getxattr lgetxattr fgetxattr listxattr llistxattr flistxattr
 ];
 
-/// Allowed commands of `fcntl`. Not allowed are locks, leases and watches, which make other processes wait or observe
-/// them; owners and signals of descriptors; and changes of a pipe's size, which the kernel counts by user.
+/// Allowed commands of `fcntl`. Refused are locks, leases and watches, because they make other processes wait, or
+/// observe them; owners and signals of descriptors; and changes of a pipe's size, which the kernel charges to the user.
 const OF_FCNTL: &[u64] = numbers![
     F_DUPFD F_DUPFD_CLOEXEC F_GETFD F_SETFD F_GETFL F_SETFL F_GETPIPE_SZ
 ];
@@ -110,7 +110,7 @@ const NAMESPACES: &[u64] = numbers![
     CLONE_NEWNS CLONE_NEWCGROUP CLONE_NEWUTS CLONE_NEWIPC CLONE_NEWUSER CLONE_NEWPID CLONE_NEWNET
 ];
 
-/// Refused flags of `mmap`: huge pages are a resource of the machine, and the kernel counts locked pages by user.
+/// Refused flags of `mmap`: huge pages are a resource of the machine, and the kernel charges locked pages to the user.
 const OF_OTHERS: &[u64] = numbers![MAP_HUGETLB MAP_LOCKED];
 
 /// Both flags together make `mmap` create shared memory without a file: all of it persists while any part is mapped.
@@ -208,7 +208,7 @@ fn of_counted_memory() -> Result<Vec<Rule>, BackendError> {
     rules.collect()
 }
 
-/// Internet sockets without rare protocols: MPTCP would reach TCP ports bypassing Landlock.
+/// Allows internet sockets with common protocols only: MPTCP would bypass Landlock's rules for TCP ports.
 fn of_the_internet() -> Result<Vec<Rule>, BackendError> {
     let families = [AF_INET, AF_INET6].into_iter();
     let sockets = families.flat_map(|family| [0, IPPROTO_TCP, IPPROTO_UDP].map(|of| (family, of)));
@@ -243,7 +243,8 @@ fn compile(verdicts: Vec<Verdict>) -> Result<BpfProgram, BackendError> {
     Ok(program)
 }
 
-/// Steps that find a number's run and apply its verdict. Each run is given by its first number and its verdict.
+/// Returns the steps that find a number's run and apply its verdict. Each run is given by its first number and its
+/// verdict.
 fn search(runs: &[(u32, Verdict)]) -> BpfProgram {
     if let [(_, verdict)] = runs {
         return verdict.steps();
