@@ -330,12 +330,12 @@ impl Relay {
         else {
             return error.into();
         };
-        let limit = pool
-            .limit()
-            .map_or_else(String::new, |limit| format!("all {limit} "));
+        let all = pool.limit().map_or_else(
+            || "all its processes".to_owned(),
+            |limit| format!("all {limit} that it may have"),
+        );
         let reason = format!(
-            "no process of the pool '{}' was free within {} ms: {limit}that it may have are in use; \
-             raise {raise}",
+            "no process of the pool '{}' was free within {} ms: {all} are in use; raise {raise}",
             pool.name,
             waited.as_millis()
         );
