@@ -54,11 +54,11 @@ const RISE_BYTES_MIN: usize = 1 << 20;
 /// Memory that the process may always have beyond that of isolates, in bytes: stacks, prepared engines.
 const UNHELD_BYTES: usize = 16 << 20;
 
-/// The system's report about the process; kept open, because the process soon may not open files.
+/// The system's report about the process; kept open, because the process is soon forbidden to open files.
 #[derive(Debug)]
 pub struct ProcessStatus {
     status: Option<File>,
-    /// `/proc/self/statm`, and the bytes of a page, its unit: before Linux 6.4 that is read from a file too.
+    /// `/proc/self/statm`, and its unit, the size of a page in bytes, which is read from a file before Linux 6.4.
     pages: Option<(File, usize)>,
     reset: Option<File>,
 }

@@ -38,7 +38,7 @@ pub(super) struct WriterEnd(Arc<Shared>);
 
 /// State of both threads. Lock order: `pipe` first.
 struct Shared {
-    /// Locked while lines are written, however slow the parent reads: lines keep their order, and the other thread
+    /// Locked while lines are written, however slowly the parent reads: lines keep their order, and the other thread
     /// can collect more.
     pipe: Mutex<Pipe>,
     held: Mutex<Held>,

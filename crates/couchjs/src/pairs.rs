@@ -2,8 +2,8 @@
 //!
 //! SUMMARY   [`Pairs::of`] splits the rows `[[[key, id], value], ..]` into a list of keys and one of values;
 //!           [`ignores_keys`] identifies the functions for which the engine need not parse the keys.
-//! WHY       The engine would make a list for each pair, and keys are most of the text: avoiding both halves the time
-//!           of summing many rows.
+//! WHY       The engine would make a list for each pair and parse the keys, which are most of the text. Without both,
+//!           summing many rows takes half the time.
 
 use oxc_ast::ast::{BindingPattern, IdentifierReference, Program};
 use oxc_ast_visit::Visit;

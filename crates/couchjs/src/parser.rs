@@ -53,7 +53,7 @@ impl Parser {
         Self::within(MEMORY_BYTES)
     }
 
-    /// Starts an engine, separate from those of functions, with this memory limit.
+    /// Starts an engine in addition to those of functions, whose memory limit this is.
     pub(super) fn beside(memory_bytes: usize) -> Option<Self> {
         Self::within((memory_bytes / BESIDE_PART).max(BESIDE_BYTES_MIN))
     }

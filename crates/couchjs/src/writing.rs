@@ -172,7 +172,7 @@ impl Writer<'_> {
             self.text.push_str("null");
             return Some(());
         }
-        #[expect(clippy::cast_possible_truncation, reason = "it is compared")]
+        #[expect(clippy::cast_possible_truncation, reason = "the result is compared with the number")]
         let whole = number as i32;
         // Most numbers are small integers, which are written much faster as such. Zero has no sign.
         if f64::from(whole) == number {

@@ -173,7 +173,7 @@ fn default_field(text: Option<&str>) -> Result<bool, IndexError> {
         "true" => Ok(true),
         "false" => Ok(false),
         _ => Err(IndexError::Shape(
-            "default_field is true or false, or an object with such an `enabled`".into(),
+            "default_field is true or false, or an object whose `enabled` is true or false".into(),
         )),
     }
 }

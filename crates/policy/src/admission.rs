@@ -36,8 +36,8 @@ pub struct Snapshot {
     pub total: u32,
     /// The limit of `total`; `None`: no limit.
     pub max: Option<u32>,
-    /// How many more processes, existing or new, connections may get; `None`: all. The others are reserved for
-    /// interactive requests.
+    /// The number of processes, existing or new, that connections may still get; `None`: all. The others are reserved
+    /// for interactive requests.
     pub unreserved: Option<u32>,
     /// Accepted connections and waiting requests without a process.
     pub claims: u32,
@@ -61,7 +61,7 @@ impl Snapshot {
             .is_some_and(|max| self.total.saturating_add(1) >= max)
     }
 
-    /// Returns how many claims exceed the processes being created.
+    /// Returns the number of claims beyond the processes being created.
     const fn unserved(&self) -> u32 {
         self.claims.saturating_sub(self.opening)
     }

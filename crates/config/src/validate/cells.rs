@@ -1,4 +1,4 @@
-//! Rules for cells: what a section may let query servers access, and as which user.
+//! Rules for cells: which paths query servers may read, and which users they may run as.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use crate::cells::overlap;
 use crate::keys::{POOLS, QUERY};
 
 impl Rules<'_> {
-    /// Records problems in the settings of cells. `service_user` is the user of the service, if this is for one.
+    /// Records problems in the settings of cells. `service_user` is as in [`super::check`].
     pub(super) fn cells(&mut self, service_user: Option<u32>) {
         let config = self.config;
         let all = &config.query_server_config;
@@ -41,7 +41,7 @@ impl Rules<'_> {
         match (config.user_ids.get(user), service_user) {
             (None, _) => {
                 let what = format!("user = {user:?}: this machine has no such user");
-                let remedy = "create the user, or give the number of one";
+                let remedy = "create the user, or give a user's number";
                 section.problem("user", what, remedy);
             }
             (Some((uid, _)), Some(own)) if own != 0 && own != *uid => {
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
     use crate::{CellKeys, Config};
 
-    /// Returns the problems, for the operator.
+    /// Returns the problems as the operator reads them.
     fn problems(service_user: Option<u32>, change: impl FnOnce(&mut Config)) -> Vec<String> {
         let mut config = Config {
             files: vec!["/etc/settee/settee.toml".into()],

@@ -98,7 +98,7 @@ impl Translator<'_> {
         self.atom(&text, 1)
     }
 
-    /// The end of a range, if the `-` after a character begins one.
+    /// Returns the end of a range, if the `-` after a character begins one.
     fn range_end(&mut self, quoted: bool) -> Result<Option<char>, String> {
         if quoted || self.peek() != Some('-') || matches!(self.peek_at(1), None | Some(']')) {
             return Ok(None);
@@ -156,7 +156,7 @@ impl Translator<'_> {
         }
     }
 
-    /// `[:name:]`, or a bracket that only resembles one.
+    /// Reads `[:name:]`; a bracket that does not begin one is literal.
     fn named_set(&mut self) -> Result<Item, String> {
         let Some(inside) = self.posix_name() else {
             return Ok(Item::Character('['));
