@@ -157,7 +157,7 @@ impl Rules<'_> {
         }
     }
 
-    /// `audit_required` requires writing to the audit's own file, so one must be set.
+    /// With `audit_required`, orders are refused while the audit file cannot be written, so one must be set.
     fn audit(&mut self) {
         let log = &self.config.log;
         if log.audit_required && log.audit.is_none() {

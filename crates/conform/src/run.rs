@@ -59,7 +59,7 @@ const OPTIONAL: &[&str] = &[
 ];
 
 /// Returns whether the command clearly refused the ability of the case: by an error, by exiting, or by a single result
-/// for several functions. A missing answer is a fault.
+/// for several functions. A missing answer is a failure instead.
 pub fn is_unsupported(case: &Case, failure: &Failure) -> bool {
     let ability = case.ability.as_str();
     let is_optional = OPTIONAL.contains(&ability) || ability.starts_with("ddoc.");

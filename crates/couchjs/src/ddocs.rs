@@ -246,7 +246,7 @@ impl Loaded {
             leaf.ok_or_else(|| {
                 let path = path.join("/");
                 Failure::type_error(&format!(
-                    "{id} has nothing at {path}, not even what contains it"
+                    "{id} has nothing at {path}, and nothing that could contain it"
                 ))
             })
         })?;

@@ -21,7 +21,7 @@ use super::text::excerpt;
 /// An engine that has taken more than the limit divided by this is garbage-collected before others run.
 const TIDY_PART: usize = 8;
 
-/// [`Engine::measure_at_times`] measures in one of this many calls after the engine has run.
+/// [`Engine::measure_at_times`] measures at one in this many calls after the engine has run.
 const CHANGES_UNMEASURED: u8 = 16;
 
 /// Copies of a source that exist while it is compiled.
@@ -147,7 +147,7 @@ impl Engine {
         self.is_unmeasured.set(true);
     }
 
-    /// Like [`Self::measure`], but only at the first and then at one of [`CHANGES_UNMEASURED`] calls after it has run,
+    /// Like [`Self::measure`], but only at the first and then at one in [`CHANGES_UNMEASURED`] calls after it has run,
     /// so that a parent that alternates between views and design documents, or tenants, with every line stays fast.
     pub(super) fn measure_at_times(&self) {
         if !self.is_unmeasured.get() {

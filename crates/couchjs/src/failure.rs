@@ -31,7 +31,7 @@ pub(super) const COUCHDB_OUT_OF_MEMORY: [&str; 2] = ["InternalError", ENGINE_OUT
 /// Maximum length of an error's text, in bytes; longer ones are cut.
 const TEXT_BYTES_MAX: usize = 1 << 20;
 
-/// The reason of a function that throws `null`.
+/// The reason given when a function throws `null`.
 const THREW_NULL: &str = "the function threw null";
 
 /// CouchDB's answer instead of an exception's message.

@@ -5,7 +5,7 @@
 //!           ([`Engine::begin`](super::engine::Engine::begin)). [`limit_process`] sets the system's limit, which is
 //!           higher.
 //! PROMISES  The process never has more memory than its limit plus 32 MiB; with isolates, the idle ones together may
-//!           have the limit once more.
+//!           hold as much as the limit in addition.
 //! SOURCE    `VmHWM` of /proc/self/status: the process's peak memory, in KiB. It shows whether the engine raised
 //!           `null` because it had no memory for an exception; a function can throw `null` too. Writing 5 to
 //!           /proc/self/clear_refs resets it.

@@ -54,8 +54,8 @@ fn push(list: &mut String, element: &str) {
     list.push_str(element);
 }
 
-/// Whether a reduce function certainly cannot access its first argument: nothing in it has that name, or could reach
-/// it in another way.
+/// Whether a reduce function certainly cannot access its first argument: it neither mentions the argument's name nor
+/// anything that could reach it in another way.
 pub(super) fn ignores_keys(source: &str) -> bool {
     with_tree(source, is_blind_to_keys).unwrap_or(false)
 }

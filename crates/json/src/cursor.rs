@@ -52,7 +52,7 @@ pub struct Cursor<'a, const VALID: bool = false> {
 }
 
 impl<'a> Cursor<'a> {
-    /// Begins at the beginning of a text.
+    /// Starts at the beginning of a text.
     pub fn of(text: &'a [u8]) -> Self {
         Self { text, at: 0 }
     }
@@ -65,7 +65,7 @@ impl<'a> Cursor<'a> {
 }
 
 impl<'a> Cursor<'a, true> {
-    /// Begins at the beginning of a validated text. For any other text, the parts are wrong.
+    /// Starts at the beginning of a validated text. For any other text, the parts are wrong.
     pub fn of_valid(text: &'a [u8]) -> Self {
         Self { text, at: 0 }
     }

@@ -92,7 +92,7 @@ impl Index {
     /// or if it is a text index.
     ///
     /// # Errors
-    /// See [`MatchError`]. `document` is known to be a JSON object.
+    /// See [`MatchError`]. The caller has checked that `document` is a JSON object.
     pub fn rows(&self, document: &str) -> Result<String, MatchError> {
         let Some((fields, columns)) = &self.columns else {
             return Ok("[]".into());

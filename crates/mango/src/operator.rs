@@ -59,7 +59,7 @@ pub(crate) static OPERATORS: &[Operator] = &[
     row("$default", Takes::TextSearch, Meaning::Default),
 ];
 
-/// Operators of MongoDB that CouchDB knows only to refuse them, with a different error than unknown ones.
+/// Operators of MongoDB that CouchDB does not support; its error for them differs from that for unknown operators.
 const NOT_SUPPORTED: [&str; 5] = [
     "$where",
     "$geoWithin",

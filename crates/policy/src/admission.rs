@@ -6,8 +6,8 @@
 //! PROMISES  Pure: the same snapshots at the same times give the same decisions. A decision depends only on the
 //!           snapshot, so it can be made after every change; an unchanged one costs a few comparisons
 //!           ([`LastVerdict::changed`]).
-//! CALLED    By the pool's core, which has a throttle and a stress in each pool; by a service's actor, which obeys;
-//!           by code that creates processes, which asserts.
+//! CALLED    By the pool's core, which keeps a throttle and a stress for each pool; by a service's actor, which applies
+//!           the verdict; by code that creates processes, which asserts that it may.
 //! SOURCE    Postfix master: master_avail (which process watches the socket, when a child may be created),
 //!           master_spawn (throttling), its stress-adaptive behaviour.
 //! DIFFERS   In Postfix an available child accepts connections. Here the service accepts for the child, so a throttled

@@ -62,9 +62,8 @@ impl Rules<'_> {
             return;
         };
         if range.contains(own) {
-            let what =
-                format!("user_range = \"{range}\" has {own}, the user whom the service runs as");
-            let remedy = "name numbers that nobody has, or leave user_range out";
+            let what = format!("user_range = \"{range}\" includes {own}, the service's own user");
+            let remedy = "choose numbers that no user has, or leave user_range out";
             self.section(QUERY).problem("user_range", what, remedy);
         }
     }
@@ -183,7 +182,7 @@ mod tests {
         assert_eq!(as_daemon(499), [""; 0]);
         let told = as_daemon(550);
         assert!(
-            told[0].contains("user_range = \"500-600\" has 550"),
+            told[0].contains("user_range = \"500-600\" includes 550"),
             "{told:?}"
         );
     }

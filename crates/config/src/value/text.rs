@@ -16,11 +16,11 @@ use replication::endpoint::rules::{EndpointRules, parse_origin};
 /// Maximum length of the name of a pool, a group or a language, in bytes.
 pub(crate) const NAME_BYTES_MAX: usize = 100;
 
-/// The rule of [`is_name`], to follow "use".
+/// The rule of [`is_name`], worded to follow "use" in a message.
 pub const NAME_RULE: &str = "1 to 100 of a to z, digits, _, - and inner dots, beginning with a \
                              letter or a digit";
 
-/// The rule of [`is_user_name`], to follow "use".
+/// The rule of [`is_user_name`], worded to follow "use" in a message.
 pub(crate) const USER_NAME_RULE: &str =
     "1 to 100 bytes without blanks, slashes, quotes and brackets, not beginning with an underscore";
 
@@ -267,7 +267,7 @@ pub(crate) const SECRET: Kind = Kind::Text(&Form {
         Raw::Text(_) => Err("this is how a secret is shown, not a secret".to_owned()),
         _ => Err("a secret is text".to_owned()),
     },
-    expected: "text in quotes, or \"\" for none of your own",
+    expected: "text in quotes, or \"\" to leave it unset",
     is_hidden: true,
     only_in_files: Some(LET_IN),
     ..PLAIN

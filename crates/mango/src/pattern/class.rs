@@ -42,7 +42,7 @@ const NAMED: &[(&str, &str)] = &[
     ("xdigit", "0-9A-Fa-f"),
 ];
 
-/// Returns the set of an escaped letter, inside brackets and outside.
+/// Returns the set that an escaped letter stands for, inside brackets and outside.
 pub(super) fn escaped_set(letter: char) -> Option<String> {
     let set = match letter.to_ascii_lowercase() {
         'd' => "0-9",

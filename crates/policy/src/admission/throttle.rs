@@ -64,7 +64,7 @@ pub(crate) struct Throttle {
     last_delay: Option<Duration>,
     /// When the throttle ends, while it is on.
     until: Option<Timestamp>,
-    /// Failed starts since the last success that no signal from outside caused.
+    /// Failed starts that no signal from outside caused, since the last success.
     failed_starts: u32,
     /// All failed starts since then.
     all_failed_starts: u32,
