@@ -34,7 +34,8 @@
     return response;
   }
 
-  // Raises what a function threw while rendering `doc`, if given: unchanged if it names an error, else as `name`.
+  // Raises what a function threw while rendering `doc`, if given: as the error `name`, or unchanged if it names an
+  // error itself, is null or undefined, or means that memory is exhausted.
   function raise(error, name, doc) {
     if (error == null || exhausted(error) || (part(error, 'error') && part(error, 'reason'))) { throw error; }
     var first = part(error, 0);
