@@ -49,7 +49,7 @@ section! {
         password: Option<PasswordHash>, value::PASSWORD;
         /// One or more of `admin`, `operator`, `replicator`, `caller`, `viewer`.
         roles: Vec<Role>, Kind::Words(Role::VARIANTS), only_in_files(LET_IN);
-        /// The only pools that a caller may use. Empty: all that callers may use.
+        /// The only pools that a caller may use. Empty: no restriction.
         pools: Vec<String> = "", value::NAMES, only_in_files(LET_IN);
     }
 }

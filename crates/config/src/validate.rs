@@ -24,7 +24,7 @@ use super::users::{Role, UserConfig};
 /// 107), so that a configuration is portable.
 const SOCKET_PATH_MAX: usize = 103;
 
-/// Maximum length of `[server] socket`, in bytes: HTTP's socket next to it is named `X.http.sock`.
+/// Maximum length of `[server] socket`, in bytes: the HTTP socket next to `X.sock` is named `X.http.sock`.
 const SERVER_SOCKET_MAX: usize = SOCKET_PATH_MAX - ".http.sock".len();
 
 const HARD: &str = "os_process_limit";
@@ -88,7 +88,7 @@ struct Section<'r> {
 }
 
 impl Section<'_> {
-    /// Reports a problem of a key. If the key is unset, its place is that of another key of the section.
+    /// Reports a problem with a key at the place where the key is set; if it is unset, at another key of the section.
     fn problem(&mut self, key: &str, what: impl Display, remedy: impl Into<String>) {
         let (name, origins) = (&self.name, &self.config.origins);
         let own = origins.get(&(name.clone(), key.to_owned()));
@@ -157,7 +157,7 @@ impl Rules<'_> {
         }
     }
 
-    /// `audit_required` is about the audit's own file, so there must be one.
+    /// With `audit_required`, orders are refused while the audit file cannot be written, so one must be set.
     fn audit(&mut self) {
         let log = &self.config.log;
         if log.audit_required && log.audit.is_none() {

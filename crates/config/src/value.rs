@@ -1,4 +1,4 @@
-//! One value: parsing a source's text, and formatting.
+//! Values: parsing them from a source's text, and formatting them.
 //!
 //! SUMMARY   [`Kind::read`] converts a [`Raw`] to the normal form: the JSON that serde produces for the key's Rust
 //!           type, so that each type has a single form.
@@ -23,7 +23,7 @@ pub(super) use text::{
 };
 pub use text::{NAME_RULE, is_name};
 
-/// The unit of a plain number as a duration.
+/// The unit of a duration given as a plain number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     Milliseconds,
@@ -85,13 +85,13 @@ pub enum Kind {
     Text(&'static Form),
     /// A value of the other kind, or 0 for none.
     OrZero(&'static Kind),
-    /// A value of the other kind, or the word for none.
+    /// A value of the other kind, or this word for none.
     OrNone(&'static str, &'static Kind),
 }
 
 /// The word for no limit.
 pub(super) const INFINITY: &str = "infinity";
-/// The word for an absent number.
+/// The word for an absent value.
 pub(super) const OFF: &str = "off";
 
 /// A value as written in its source.

@@ -6,7 +6,7 @@
 use regex::Regex;
 use serde_json::{Map, Value};
 
-/// Characters of a value quoted in a difference.
+/// Maximum number of characters that a difference quotes of a value.
 const QUOTED_CHARACTERS: usize = 240;
 
 /// Returns nothing if `got` matches, otherwise a sentence about the first difference.

@@ -88,7 +88,7 @@ fn totals(counts: Counts, errors: usize, time: Duration) -> String {
     )
 }
 
-/// Escapes a string for an attribute or an element. Characters without a form in XML become question marks.
+/// Escapes a string for an attribute or an element. Characters that XML cannot represent become question marks.
 fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {

@@ -20,7 +20,7 @@ pub trait Target {
     /// Starts or borrows a query server. `time` is the case's time limit.
     ///
     /// # Errors
-    /// Why there is none.
+    /// Why none can be started or borrowed.
     async fn start(&self, spawner: &Spawner, time: Duration) -> Result<Self::Peer, String>;
 }
 
@@ -42,7 +42,7 @@ pub trait Peer {
     /// Returns whether a line reports an error, fatal or not.
     fn is_error(&self, line: &str) -> bool;
 
-    /// Reports how it ended, after the end of its output: `exited with status 1`.
+    /// Returns how it ended, such as `exited with status 1`; called after the end of its output.
     async fn exit_report(&mut self) -> String;
 
     /// Waits for its end. `None`: it keeps running, or has no exit status.

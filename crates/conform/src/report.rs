@@ -18,7 +18,7 @@ pub struct Counts {
     pub failed: usize,
     /// Cases of optional abilities that the command lacks.
     pub not_supported: usize,
-    /// Cases that were not run because the command did not answer in similar ones.
+    /// Cases that were not run because the command did not answer similar ones.
     pub not_run: usize,
 }
 
@@ -35,8 +35,8 @@ pub struct Ability {
     pub verdict: &'static str,
 }
 
-/// A daemon's own probes of the command, as shown by `settee status`: `true` is used, `false` is not, `None` is
-/// tried.
+/// Abilities of the command, and whether a daemon uses them, as shown by `settee status`; `None`: it tries, because its
+/// probes did not decide.
 pub type DaemonAbilities = BTreeMap<String, Option<bool>>;
 
 /// All results, as `settee conform --json` prints them.
@@ -50,7 +50,7 @@ pub struct Report {
     pub found: bool,
     /// The number of cases for all languages.
     pub known: usize,
-    /// The number of cases for this one.
+    /// The number of cases for `language`.
     pub applying: usize,
     /// Why nothing could be tested, if so; then there are no cases.
     pub problem: Option<String>,
@@ -123,8 +123,8 @@ impl Report {
         self.cases.push(CaseReport::of(case, verdict, took));
     }
 
-    /// Sums up the cases. A command with a part of an ability has that ability: refusals of the rest count as
-    /// failures.
+    /// Sums up the cases. A command that passes a case of an ability has that ability: if it refuses other cases, they
+    /// count as failures.
     pub fn settle(&mut self) {
         self.counts = Counts::default();
         self.abilities.clear();
@@ -322,7 +322,7 @@ mod tests {
             (verdict(&report, 1), report.cases[1].result),
             ("partly", CaseResult::Fail)
         );
-        // For mandatory abilities, a wrong answer and silence are failures.
+        // An error is a failure only for a mandatory ability, a wrong answer or silence also for an optional one.
         for (ability, kind) in [
             ("map", Kind::Error),
             ("ddoc", Kind::Line),

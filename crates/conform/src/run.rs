@@ -31,7 +31,7 @@ pub struct Subject<T> {
     pub target: T,
     /// The time limit of a case.
     pub time: Duration,
-    /// Starts the command's processes, and the probes of abilities.
+    /// Starts the processes that run the cases, and those that probe abilities.
     pub spawner: Spawner,
 }
 
@@ -59,7 +59,7 @@ const OPTIONAL: &[&str] = &[
 ];
 
 /// Returns whether the command clearly refused the ability of the case: by an error, by exiting, or by a single result
-/// for several functions. A missing answer is a fault.
+/// for several functions. A missing answer is a failure instead.
 pub fn is_unsupported(case: &Case, failure: &Failure) -> bool {
     let ability = case.ability.as_str();
     let is_optional = OPTIONAL.contains(&ability) || ability.starts_with("ddoc.");
@@ -96,7 +96,7 @@ impl<T: Target> Subject<T> {
         })
     }
 
-    /// Finds the language of its functions: the first one with cases whose first function passes.
+    /// Returns the language of its functions: the first of [`suite::LANGUAGES`] whose first function passes.
     pub async fn language(&self) -> Option<&'static str> {
         for language in suite::LANGUAGES {
             if let Some(case) = suite::first_function(language)

@@ -177,7 +177,7 @@ impl DesignDocs {
         self.engine.as_ref().map_or(0, Engine::measure)
     }
 
-    /// Prepares the realm for the next function; returns whether one was missing.
+    /// Prepares the realm for the next function; returns whether it did.
     pub(super) fn prepare(&self) -> bool {
         self.engine.as_ref().is_some_and(Engine::prepare)
     }
@@ -246,7 +246,7 @@ impl Loaded {
             leaf.ok_or_else(|| {
                 let path = path.join("/");
                 Failure::type_error(&format!(
-                    "{id} has nothing at {path}, not even what contains it"
+                    "{id} has nothing at {path}, and nothing that could contain it"
                 ))
             })
         })?;

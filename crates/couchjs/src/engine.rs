@@ -21,7 +21,7 @@ use super::text::excerpt;
 /// An engine that has taken more than the limit divided by this is garbage-collected before others run.
 const TIDY_PART: usize = 8;
 
-/// [`Engine::measure_at_times`] measures in one of this many calls after the engine has run.
+/// [`Engine::measure_at_times`] measures at one in this many calls after the engine has run.
 const CHANGES_UNMEASURED: u8 = 16;
 
 /// Copies of a source that exist while it is compiled.
@@ -48,7 +48,7 @@ pub(super) enum Argument<'a> {
 }
 
 impl Argument<'_> {
-    /// Its value in the receiving realm; a missing one is undefined.
+    /// Returns its value in the receiving realm; undefined if the argument is missing.
     pub(super) fn value<'js>(self, ctx: &Ctx<'js>) -> rquickjs::Result<Value<'js>> {
         match self {
             Argument::Missing => Ok(Value::new_undefined(ctx.clone())),
@@ -139,7 +139,7 @@ impl Engine {
     }
 
     /// Lets the engine use the remaining memory. Called before it runs, and again after something else was counted;
-    /// all others must be measured.
+    /// all other engines must have been measured.
     pub(super) fn begin(&self) {
         let left = self.seat.memory.left() + self.taken.borrow().bytes();
         // To the engine, 0 means no limit.
@@ -147,7 +147,7 @@ impl Engine {
         self.is_unmeasured.set(true);
     }
 
-    /// Like [`Self::measure`], but only at the first and then at one of [`CHANGES_UNMEASURED`] calls after it has run,
+    /// Like [`Self::measure`], but only at the first and then at one in [`CHANGES_UNMEASURED`] calls after it has run,
     /// so that a parent that alternates between views and design documents, or tenants, with every line stays fast.
     pub(super) fn measure_at_times(&self) {
         if !self.is_unmeasured.get() {
@@ -202,11 +202,11 @@ impl Engine {
         Ok(Argument::Parsed(value))
     }
 
-    /// Prepares a realm; returns whether there was anything to do.
+    /// Prepares a realm if none is in reserve; returns whether it did.
     pub(super) fn prepare(&self) -> bool {
         let missing = self.spare.borrow().is_none();
         if missing {
-            // Without memory nothing is prepared; its next user gets the error.
+            // Without memory nothing is prepared; whatever needs the realm next gets the error.
             self.begin();
             *self.spare.borrow_mut() = self.make_realm().ok();
             self.measure();

@@ -31,7 +31,7 @@ pub(super) const COUCHDB_OUT_OF_MEMORY: [&str; 2] = ["InternalError", ENGINE_OUT
 /// Maximum length of an error's text, in bytes; longer ones are cut.
 const TEXT_BYTES_MAX: usize = 1 << 20;
 
-/// The reason of a function that throws `null`.
+/// The reason given when a function throws `null`.
 const THREW_NULL: &str = "the function threw null";
 
 /// CouchDB's answer instead of an exception's message.
@@ -91,11 +91,11 @@ impl Failure {
     /// A line of `bytes` was skipped for lack of memory.
     pub(super) fn line_too_long(bytes: usize, limit_bytes: usize) -> Self {
         let reason = format!(
-            "a line of {bytes} bytes does not fit in the {limit_bytes} bytes of memory that functions may take, \
-             with what else is there; send less at once, or raise [sandbox] javascript_memory_max in the \
+            "a line of {bytes} bytes does not fit in what is left of the {limit_bytes} bytes of memory that functions \
+             may take; send less at once, or raise [sandbox] javascript_memory_max in the \
              configuration"
         );
-        // The server ends if a new process could hold the line, which takes at most half its memory.
+        // The server ends if a new process could hold the line: a line may take at most half of its memory.
         let [name, couchdb_reason] = COUCHDB_OUT_OF_MEMORY;
         let mut failure = Failure::error(OUT_OF_MEMORY, &reason)
             .with_couchdb_reason(&quote(couchdb_reason))
@@ -226,7 +226,7 @@ impl Failure {
         self
     }
 
-    /// Sets another reason under CouchDB, as JSON text.
+    /// Sets a different reason for CouchDB, as JSON text.
     pub(super) fn with_couchdb_reason(mut self, json: &str) -> Self {
         if let Failure::Error { couchdb_reason, .. } = &mut self {
             *couchdb_reason = Some(cut_json(json));

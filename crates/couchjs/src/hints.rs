@@ -43,17 +43,17 @@ const HINTS: &[(&str, &str, &str)] = &[
     (
         "ReferenceError",
         "process is not defined",
-        "functions run in no Node: they have their arguments and CouchDB's helpers",
+        "functions do not run in Node: they have their arguments and CouchDB's helpers",
     ),
     (
         "ReferenceError",
         "Buffer is not defined",
-        "functions run in no Node: they have their arguments and CouchDB's helpers",
+        "functions do not run in Node: they have their arguments and CouchDB's helpers",
     ),
     (
         "ReferenceError",
         "window is not defined",
-        "functions run in no browser: they have their arguments and CouchDB's helpers",
+        "functions do not run in a browser: they have their arguments and CouchDB's helpers",
     ),
     (
         "RangeError",
@@ -73,7 +73,7 @@ const HINTS: &[(&str, &str, &str)] = &[
     (
         "SyntaxError",
         "unsupported keyword: export",
-        "a function is no module: leave out what is before it, or bundle it into one function",
+        "a function is not a module: leave out what is before it, or bundle it into one function",
     ),
     (
         "SyntaxError",
@@ -98,7 +98,7 @@ pub(super) fn of_error(name: &str, message: &str) -> Option<&'static str> {
 /// Returns the remedy for a source that does not compile, if its text reveals more than the engine's message.
 pub(super) fn of_source(source: &str) -> Option<&'static str> {
     if source.trim_start().starts_with("import ") {
-        Some("a function is no module: bundle what it imports into one function, or use require")
+        Some("a function is not a module: bundle what it imports into one function, or use require")
     } else {
         is_typescript(source).then_some("this is TypeScript: compile it to JavaScript first")
     }
@@ -108,10 +108,10 @@ pub(super) fn of_source(source: &str) -> Option<&'static str> {
 pub(super) fn of_no_function(source: &str) -> Option<&'static str> {
     let declares = |statement: &Statement<'_>| match statement {
         Statement::FunctionDeclaration(_) => Some(
-            "a function with a name is a declaration and no value: leave out its name, or put brackets around it",
+            "a function with a name is a declaration, not a value: leave out its name, or put brackets around it",
         ),
         Statement::VariableDeclaration(_) => {
-            Some("a declaration is no value: leave out what is before the function")
+            Some("a declaration is not a value: leave out what is before the function")
         }
         _ => None,
     };

@@ -86,8 +86,8 @@ impl Isolates {
         self.selected.is_some()
     }
 
-    /// Replaces the current isolate with the one of a name, or with a new one if there is none or if `afresh`.
-    /// Returns the names of evicted ones, and the views of the current one.
+    /// Replaces the current isolate with the one of this name, or with a new one if there is none or if `afresh`.
+    /// Returns the names of evicted ones, and the views of the replaced one.
     pub(super) fn select(
         &mut self,
         current: &mut Isolate,

@@ -2,8 +2,8 @@
 //!
 //! PROMISES  Output is written once the input has no complete line left, before the read that waits for more, or
 //!           earlier as [`super::output`] requires. An overlong line is read to its end but not held.
-//! WHY       A line's maximum length is the memory left when it arrives. A line of half of all memory is held once:
-//!           it is not copied, and its buffer grows only as needed.
+//! WHY       A line's maximum length is a part of the memory left when it arrives. So a long line is held only once: it
+//!           is not copied, and its buffer grows only as needed.
 
 use std::fs::File;
 use std::io;

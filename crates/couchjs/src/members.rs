@@ -3,8 +3,8 @@
 //! A function that mentions its document only as `doc.NAME` sees no other members. `settee map` then sends only these
 //! members, and `_id`, which error messages need.
 //!
-//! PROMISES  With only these members and `_id`, a function behaves as with the whole document. In doubt it may read
-//!           all members.
+//! PROMISES  With only these members and `_id`, a function behaves as with the whole document. In doubt, a function is
+//!           taken to read all members.
 //! LIMITS    As [`super::reading`]: a function that modifies built-in objects by computed names may be misjudged.
 
 use std::collections::BTreeSet;

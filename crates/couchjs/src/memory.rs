@@ -5,7 +5,7 @@
 //!           ([`Engine::begin`](super::engine::Engine::begin)). [`limit_process`] sets the system's limit, which is
 //!           higher.
 //! PROMISES  The process never has more memory than its limit plus 32 MiB; with isolates, the idle ones together may
-//!           have the limit once more.
+//!           hold as much as the limit in addition.
 //! SOURCE    `VmHWM` of /proc/self/status: the process's peak memory, in KiB. It shows whether the engine raised
 //!           `null` because it had no memory for an exception; a function can throw `null` too. Writing 5 to
 //!           /proc/self/clear_refs resets it.
@@ -54,11 +54,11 @@ const RISE_BYTES_MIN: usize = 1 << 20;
 /// Memory that the process may always have beyond that of isolates, in bytes: stacks, prepared engines.
 const UNHELD_BYTES: usize = 16 << 20;
 
-/// The system's report about the process; kept open, because the process soon may not open files.
+/// The system's report about the process; kept open, because the process is soon forbidden to open files.
 #[derive(Debug)]
 pub struct ProcessStatus {
     status: Option<File>,
-    /// `/proc/self/statm`, and the bytes of a page, its unit: before Linux 6.4 that is read from a file too.
+    /// `/proc/self/statm`, and its unit, the size of a page in bytes, which is read from a file before Linux 6.4.
     pages: Option<(File, usize)>,
     reset: Option<File>,
 }

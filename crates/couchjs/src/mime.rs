@@ -185,7 +185,7 @@ impl<'a> Range<'a> {
     }
 }
 
-/// Chooses the best of `types` for an Accept header; empty: none matches.
+/// Returns the best of `types` for an Accept header; the empty string if none matches.
 pub(super) fn best_match<'a>(types: &'a [String], accept: &str) -> &'a str {
     let ranges: Vec<_> = accept.split(',').map(Range::parse).collect();
     let weigh = |(position, name): (usize, &'a String)| {

@@ -17,14 +17,14 @@ use rustix::time::{
     timerfd_settime,
 };
 
-/// This many bytes of lines are written immediately. A parent that writes everything before it reads anything
-/// deadlocks once its answers exceed this and a pipe's capacity.
+/// Lines are written immediately once they have this many bytes. A parent that writes everything before it reads
+/// anything deadlocks once its answers exceed this and a pipe's capacity.
 pub(super) const OUTPUT_BYTES_MAX: usize = 1 << 20;
 
 /// How long a line may wait for a running command.
 const HELD_MAX: Duration = Duration::from_millis(5);
 
-/// Minimum time of an alarm.
+/// The shortest time to an alarm: zero would cancel it.
 const AT_ONCE: Duration = Duration::from_nanos(1);
 
 /// Output lines.
@@ -38,7 +38,7 @@ pub(super) struct WriterEnd(Arc<Shared>);
 
 /// State of both threads. Lock order: `pipe` first.
 struct Shared {
-    /// Locked while lines are written, however slow the parent reads: lines keep their order, and the other thread
+    /// Locked while lines are written, however slowly the parent reads: lines keep their order, and the other thread
     /// can collect more.
     pipe: Mutex<Pipe>,
     held: Mutex<Held>,

@@ -2,8 +2,8 @@
 //!
 //! SUMMARY   [`Pairs::of`] splits the rows `[[[key, id], value], ..]` into a list of keys and one of values;
 //!           [`ignores_keys`] identifies the functions for which the engine need not parse the keys.
-//! WHY       The engine would make a list for each pair, and keys are most of the text: avoiding both halves the time
-//!           of summing many rows.
+//! WHY       The engine would make a list for each pair and parse the keys, which are most of the text. Without both,
+//!           summing many rows takes half the time.
 
 use oxc_ast::ast::{BindingPattern, IdentifierReference, Program};
 use oxc_ast_visit::Visit;
@@ -54,8 +54,8 @@ fn push(list: &mut String, element: &str) {
     list.push_str(element);
 }
 
-/// Whether a reduce function certainly cannot access its first argument: nothing in it has that name, or could reach
-/// it in another way.
+/// Whether a reduce function certainly cannot access its first argument: it neither mentions the argument's name nor
+/// anything that could reach it in another way.
 pub(super) fn ignores_keys(source: &str) -> bool {
     with_tree(source, is_blind_to_keys).unwrap_or(false)
 }

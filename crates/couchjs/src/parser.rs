@@ -16,8 +16,7 @@ use super::bytecode::Script;
 /// Maximum memory of parsing, in bytes: as much as the query server's.
 const MEMORY_BYTES: usize = DEFAULT_MEMORY_BYTES;
 
-/// [`Parser::beside`] may take one part in this many of the functions' memory limit, but at least
-/// [`BESIDE_BYTES_MIN`].
+/// [`Parser::beside`] may take the functions' memory limit divided by this, but at least [`BESIDE_BYTES_MIN`].
 const BESIDE_PART: usize = 8;
 const BESIDE_BYTES_MIN: usize = 2 << 20;
 
@@ -53,7 +52,7 @@ impl Parser {
         Self::within(MEMORY_BYTES)
     }
 
-    /// Starts an engine, separate from those of functions, with this memory limit.
+    /// Starts an engine in addition to those of functions, whose memory limit this is.
     pub(super) fn beside(memory_bytes: usize) -> Option<Self> {
         Self::within((memory_bytes / BESIDE_PART).max(BESIDE_BYTES_MIN))
     }
@@ -65,8 +64,8 @@ impl Parser {
     }
 
     pub(super) fn parse(&self, source: &str) -> Parsed {
-        // The engine's texts end in a NUL. Another control character is valid in the same places, in literals and
-        // comments.
+        // The engine's texts end in a NUL, so another control character replaces it, which is valid in the same places:
+        // in literals and comments.
         let source = CString::new(source.replace('\0', "\u{1}")).expect("no NUL is left");
         self.0
             .with(|ctx| match Script::compile(&ctx, c"source", &source) {

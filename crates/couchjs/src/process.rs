@@ -94,7 +94,7 @@ impl Process {
         self.prepared.borrow().len()
     }
 
-    /// Returns the number of runtimes that have run functions.
+    /// Returns the number of runtimes taken by isolates.
     pub(super) fn used_runtimes(&self) -> usize {
         Rc::strong_count(&self.runtimes) - 1 - self.prepared()
     }

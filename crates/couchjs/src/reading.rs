@@ -70,7 +70,7 @@ const LENDING_THIS: [&str; 11] = [
 /// The deepest nesting of expressions and statements: the stack must hold them.
 const DEPTH_MAX: usize = 500;
 
-/// Whether the function of a source cannot distinguish a frozen document from another.
+/// Whether the function of a source cannot distinguish a frozen document from an unfrozen one.
 pub(super) fn only_reads(source: &str) -> bool {
     with_tree(source, is_harmless).unwrap_or(false)
 }

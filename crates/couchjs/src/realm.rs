@@ -34,7 +34,7 @@ use serde_json::Value as Json;
 /// The memory limit divided by this is the limit of registered content types.
 const TYPES_PART: usize = 16;
 
-/// Maximum length of a list of content types, and of an Accept header, to match with each other, in bytes.
+/// Maximum length of a list of content types and of an Accept header that are matched, in bytes each.
 const CHOICE_BYTES_MAX: usize = 64 << 10;
 
 /// Characters kept of a log message that is too long for a line.
@@ -279,7 +279,7 @@ impl Realm {
         self.shared.report.is_wanted()
     }
 
-    /// Returns the function's return value for a document, given as JSON text, if recorded.
+    /// As [`Report::take_returned`].
     pub(super) fn take_returned(&self, document: Option<&str>) -> Option<Returned> {
         self.shared.report.take_returned(document)
     }
@@ -303,7 +303,7 @@ impl Realm {
     }
 
     /// Loads the helpers of views and searches; returns the object of their runners. Documents are
-    /// frozen unless the function is known to be only `reading` them.
+    /// frozen unless the function is known only to read them (`reading`).
     pub(super) fn add_views(
         &self,
         kind: ViewKind,

@@ -38,7 +38,7 @@ enum Mode {
     On,
 }
 
-/// The limit of the last `reset`.
+/// The limit set by the last `reset`.
 #[derive(Debug, Default)]
 pub(super) struct ReduceLimit {
     mode: Mode,
@@ -81,8 +81,8 @@ impl ReduceLimit {
         }
     }
 
-    /// Judges a reduction by its length in UTF-16 units: `input` is that of its line without the functions' sources,
-    /// `output` that of the JSON array of its results. `context` names the view, if the line does.
+    /// Judges a reduction by two lengths in UTF-16 units: `input` is the length of its line without the functions'
+    /// sources, `output` that of the JSON array of its results. `context` names the view, if the line does.
     pub(super) fn judge(&self, input: usize, output: usize, context: Option<&str>) -> Verdict {
         let units = output as f64;
         let is_small = units <= self.threshold_units || units * self.ratio <= input as f64;

@@ -224,7 +224,7 @@ impl Report {
         }
     }
 
-    /// Takes the return value for a document, given as JSON text.
+    /// Takes what is recorded of the last return value. `document` is the function's document as JSON text.
     pub(super) fn take_returned(&self, document: Option<&str>) -> Option<Returned> {
         let kind = self.returned.take()?;
         let doc = document.and_then(id_of);

@@ -1,9 +1,9 @@
 //! The main loop: reads a line, carries it out, writes a line.
 //!
 //! PROMISES  A `reset` that leaves `console` as it was frees nothing if the server had a moment without input since the
-//!           last one: it puts the views aside, and while there is no input the server frees them and prepares engines.
-//!           After `forget` the server is as after its start, or answers an error. If an isolate runs out of memory,
-//!           the server reports it and ends.
+//!           previous `reset`: it puts the views aside, and while there is no input the server frees them and prepares
+//!           engines. After `forget` the server is as after its start, or answers an error. If an isolate runs out of
+//!           memory, the server reports it and ends.
 
 use std::borrow::Cow;
 use std::io;
@@ -347,7 +347,7 @@ impl Server {
     }
 }
 
-/// Whether the system has memory for a line's uncounted copies.
+/// Checks that the system has memory for a line's uncounted copies.
 fn check_room(line: &str) -> Result<(), Failure> {
     if (COPIED_BYTES_MIN..LONG_BYTES).contains(&line.len()) {
         let room = Vec::<u8>::new().try_reserve_exact(line.len() * LINE_COPIES);
@@ -361,7 +361,7 @@ impl Reader for Server {
         if !self.started {
             return false;
         }
-        // Most tenants have one function, whose realm was created with its engine: idle isolates stay small.
+        // A tenant gets no spare realm: most have one function, which uses the realm created with the engine.
         self.process.prepared() == 0 && self.process.prepare()
             || self.old.take().is_some()
             || self.process.prepare()

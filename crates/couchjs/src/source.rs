@@ -44,8 +44,8 @@ pub(super) fn begun(source: &str) -> Cow<'_, str> {
     }
 }
 
-/// Mends a source that the engine rejects after [`begun`]; `None` if nothing can be changed. Parsing uses part of the
-/// memory for functions.
+/// Mends a source that the engine rejects after [`begun`]; `None` if nothing can be changed. `memory_bytes` is
+/// the functions' memory limit; parsing may take a fraction of it in addition.
 pub(super) fn mended(source: &str, memory_bytes: usize) -> Option<String> {
     let mut mending = Mending::of(source);
     let untouched = mending.text.len();
@@ -53,7 +53,7 @@ pub(super) fn mended(source: &str, memory_bytes: usize) -> Option<String> {
     (mending.text.len() > untouched).then_some(mending.text)
 }
 
-/// Parses a source as CouchDB accepts it. Also returns the parsed text.
+/// Parses a source in any form that CouchDB accepts; returns the mended text and the verdict on it.
 pub(super) fn parse(parser: &Parser, source: &str) -> (String, Parsed) {
     let mut mending = Mending::of(source);
     let parsed = mending.run(parser);

@@ -83,7 +83,7 @@ pub(super) fn module_file(id: &str) -> String {
     MODULE.chars().chain(id).collect()
 }
 
-/// The trace as it was before modules had files of their own; answers keep that form.
+/// Returns the trace in the form for answers, in which modules have no files of their own.
 pub(super) fn without_modules(stack: &str) -> Cow<'_, str> {
     const BEGINS: &str = " (module:";
     if !stack.contains(BEGINS) {

@@ -289,7 +289,7 @@ impl ViewFunction {
         })
     }
 
-    /// Records for a report whether it emitted a row for a document, given as JSON text, and its return value.
+    /// Records for a report whether it emitted a row, and its return value; `document` is JSON text.
     fn note(&self, rows: &Object<'_>, document: Option<&str>) {
         let is_empty = rows.as_array().is_some_and(Array::is_empty);
         self.emitted.set(self.emitted.get() || !is_empty);

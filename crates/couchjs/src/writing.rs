@@ -20,7 +20,8 @@ const DEPTH_MAX: usize = 8;
 /// Maximum number of elements of a list written here: a sparse list may have billions.
 const ELEMENTS_MAX: f64 = 100_000.0;
 
-/// Maximum length of a document's rows written here, in bytes: the engine limits its own memory.
+/// Maximum length of a document's rows written here, in bytes: longer ones are left to the engine, whose memory is
+/// limited.
 const TEXT_BYTES_MAX: usize = 8 << 20;
 
 /// Maximum length of a string escaped here, in bytes: escapes may make it six times as long.
@@ -172,7 +173,7 @@ impl Writer<'_> {
             self.text.push_str("null");
             return Some(());
         }
-        #[expect(clippy::cast_possible_truncation, reason = "it is compared")]
+        #[expect(clippy::cast_possible_truncation, reason = "it is only compared")]
         let whole = number as i32;
         // Most numbers are small integers, which are written much faster as such. Zero has no sign.
         if f64::from(whole) == number {

@@ -1,7 +1,7 @@
 //! A cursor over JSON text: validates it, and finds its parts.
 //!
 //! SUMMARY   [`Cursor`] scans a text once, from left to right, without storing any of it. [`Cursor::walk`] visits the
-//!           parts of a value at every depth; [`Members`] and [`Elements`] are those of one object or array.
+//!           parts of a value at every depth; [`Members`] and [`Elements`] iterate over one object or array.
 //! PROMISES  Accepts the values that `serde_json` accepts as `IgnoredAny`, and unpaired surrogates. No recursion: the
 //!           depth of a value is unlimited. On other text it stops; it never panics.
 //! LIMITS    Does not report mistakes in other text: the parser does. Expects UTF-8.
@@ -52,7 +52,7 @@ pub struct Cursor<'a, const VALID: bool = false> {
 }
 
 impl<'a> Cursor<'a> {
-    /// Begins at the beginning of a text.
+    /// Starts at the beginning of a text.
     pub fn of(text: &'a [u8]) -> Self {
         Self { text, at: 0 }
     }
@@ -65,7 +65,7 @@ impl<'a> Cursor<'a> {
 }
 
 impl<'a> Cursor<'a, true> {
-    /// Begins at the beginning of a validated text. For any other text, the parts are wrong.
+    /// Starts at the beginning of a validated text. For any other text, the parts are wrong.
     pub fn of_valid(text: &'a [u8]) -> Self {
         Self { text, at: 0 }
     }
@@ -96,8 +96,8 @@ impl<const VALID: bool> Cursor<'_, VALID> {
         found.then_some(())
     }
 
-    /// Skips the opening bracket of an array or an object. `false`: it is empty, and skipped. `None`: something else
-    /// follows.
+    /// Skips the opening bracket of an array or an object. `false`: it is empty, and was skipped as a whole. `None`:
+    /// something else follows.
     pub fn open(&mut self, bracket: u8) -> Option<bool> {
         self.take(bracket)?;
         let is_empty = self.peek()? == closing(bracket);

@@ -148,7 +148,7 @@ struct OpenList {
 
 impl OpenList {
     fn end(self, term: &mut Vec<u8>) {
-        // Elements are pairs of a tag and the byte.
+        // Each element is a tag and a byte.
         let elements = self.list.start + 1 + size_of::<u32>();
         if self.is_object || !self.only_bytes || self.list.count > STRING_MAX {
             return self.list.end(term);

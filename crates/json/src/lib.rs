@@ -3,7 +3,7 @@
 //! SUMMARY   [`cursor`] scans a text without building a tree, and [`string`] reads its strings; [`object_end`] finds
 //!           the end of an object that arrives in pieces. [`collation`] is CouchDB's order of values, [`number`] its
 //!           numbers, [`erlang`] their form in Erlang. [`RawObject`] is an object whose values stay text,
-//!           [`JsonList`] an array of many. [`shown`] defines the characters that are not shown.
+//!           [`JsonList`] an array of many values. [`shown`] defines which characters are unsafe to show.
 
 pub mod collation;
 pub mod cursor;

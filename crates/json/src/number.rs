@@ -55,7 +55,7 @@ pub fn write_key(number: &[u8], key: &mut Vec<u8>) {
 /// Converts a float to the exact decimal text of its double.
 ///
 /// Integers are already exact. Below 2^53 the shortest text of a double lies between the same integers as the double
-/// itself, and in the order of doubles: exact enough.
+/// itself, and these texts keep the order of the doubles: exact enough.
 fn as_exact(magnitude: &[u8]) -> Cow<'_, [u8]> {
     let has_exponent = || magnitude.iter().any(|byte| matches!(byte, b'e' | b'E'));
     if magnitude.len() <= SHORT_BYTES && !has_exponent() || magnitude.iter().all(u8::is_ascii_digit)
@@ -73,7 +73,8 @@ fn as_exact(magnitude: &[u8]) -> Cow<'_, [u8]> {
     }
 }
 
-/// Splits `12.50e3` into the exponent of 0.1250 and its digits without surrounding zeros. `None` is zero.
+/// Splits a number into an exponent and digits without surrounding zeros: `12.50e3` is 0.125e5, so 5 and 125. `None`:
+/// zero.
 fn parts(magnitude: &[u8]) -> Option<(i64, impl Iterator<Item = u8>)> {
     let mantissa_end = magnitude
         .iter()

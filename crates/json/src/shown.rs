@@ -1,6 +1,6 @@
-//! The characters of foreign text that are not safe to show.
+//! Which characters of untrusted text are unsafe to show.
 
-/// Returns whether a character of a foreign text must not reach a terminal or a page: it moves the cursor, ends the
+/// Returns whether a character of untrusted text must not reach a terminal or a page: it moves the cursor, ends the
 /// line (including U+2028 and U+2029), or changes the direction of the text around it.
 pub fn is_unprintable(character: char) -> bool {
     let turns = matches!(character, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');

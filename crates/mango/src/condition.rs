@@ -113,8 +113,8 @@ fn identity(text: &str) -> Vec<u8> {
     bytes
 }
 
-/// From an argument of a kind that [`super::operator::Operator::check`] has checked: a condition, or the error in the
-/// argument.
+/// Each constructor makes a condition from an argument whose kind [`super::operator::Operator::check`] has checked, or
+/// returns the mistake in the argument.
 impl Condition {
     pub(crate) fn equal(argument: &str, order: Order) -> Result<Self, String> {
         Ok(Self::Equal(Operand::new(argument, order)))

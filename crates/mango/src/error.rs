@@ -104,7 +104,7 @@ pub enum MatchError {
     /// The document is not a JSON object. Its author's fault.
     #[error("the document is not a JSON object: {0}")]
     NotADocument(String),
-    /// A regular expression exceeded its bounds on a string of the document. The fault of its author.
+    /// A regular expression exceeded its bounds on a string of the document. The expression's author is at fault.
     #[error("the regular expression {pattern:?} takes too long on a string of {bytes} bytes")]
     Pattern {
         /// The expression.

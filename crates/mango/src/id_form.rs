@@ -7,8 +7,8 @@
 //!           forms of 604 selectors.
 //! SOURCE    CouchDB's mango_selector, normalize/1, and couch_replicator_filters, ejsort/1. The result must match byte
 //!           for byte, so every step is done as in CouchDB, even where it could be better: negations inside
-//!           `$elemMatch` and the like stay in place.
-//! DIFFERS   `$regex` is not compiled here. `$not` of `$text` is refused, as in CouchDB.
+//!           `$elemMatch` and the like stay in place. `$not` of `$text` is refused.
+//! DIFFERS   `$regex` is not compiled here.
 
 use serde_json::{Map, Value};
 

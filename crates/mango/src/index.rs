@@ -92,7 +92,7 @@ impl Index {
     /// or if it is a text index.
     ///
     /// # Errors
-    /// See [`MatchError`]. `document` is known to be a JSON object.
+    /// See [`MatchError`]. The caller has checked that `document` is a JSON object.
     pub fn rows(&self, document: &str) -> Result<String, MatchError> {
         let Some((fields, columns)) = &self.columns else {
             return Ok("[]".into());
@@ -173,7 +173,7 @@ fn default_field(text: Option<&str>) -> Result<bool, IndexError> {
         "true" => Ok(true),
         "false" => Ok(false),
         _ => Err(IndexError::Shape(
-            "default_field is true or false, or an object with such an `enabled`".into(),
+            "default_field is true or false, or an object whose `enabled` is true or false".into(),
         )),
     }
 }

@@ -1,4 +1,4 @@
-//! The kind of a JSON text, and its members that count.
+//! The kind of a JSON text, and which of its members apply.
 //!
 //! SUMMARY   [`checked`] checks that a text is JSON; [`kind_of`] returns its kind; [`last_members`] removes members
 //!           that a later one of the same name replaces.
@@ -66,14 +66,14 @@ pub(crate) fn checked(text: &str) -> Result<&str, serde_json::Error> {
     serde_json::from_str::<&RawValue>(text).map(RawValue::get)
 }
 
-/// Whether a number's text is an integer: without a point and an exponent.
+/// Whether a number's text is an integer: without a point or an exponent.
 pub(crate) fn is_integer(text: &str) -> bool {
     let digits = text.strip_prefix('-').unwrap_or(text);
     !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// Blanks out members if a later one has the same name, at every depth: in CouchDB the last one applies. All others
-/// keep their positions in the text.
+/// Returns the text with each member blanked out that has the same name as a later one, at every depth: in CouchDB the
+/// last one applies. All others keep their positions in the text.
 pub fn last_members(text: &str) -> Cow<'_, str> {
     /// An open object: where its members start, and the index of the last one of each name.
     #[derive(Default)]

@@ -1,4 +1,4 @@
-//! `$mod`: the remainder of integers of any length, digit by digit.
+//! `$mod`: the remainder of integers of any length, computed digit by digit.
 
 use super::members::{Kind, is_integer, kind_of};
 use json::cursor::Elements;

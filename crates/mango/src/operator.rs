@@ -1,7 +1,7 @@
 //! The operators of Mango, one per row.
 //!
-//! SUMMARY   A row of [`OPERATORS`] has the operator's name, its argument, and its meaning: how it matches and its
-//!           negation. [`super::normal`] uses the rows for matching documents, [`super::id_form`] for replication
+//! SUMMARY   A row of [`OPERATORS`] has the operator's name, its argument, and its meaning: how it matches and how
+//!           it is negated. [`super::normal`] uses the rows for matching documents, [`super::id_form`] for replication
 //!           ids.
 //! SOURCE    CouchDB's mango_selector: norm_ops/1, norm_negations/1 and match/3.
 //! DIFFERS   An operator takes the same arguments in a selector and in an id, with three exceptions: see
@@ -59,7 +59,7 @@ pub(crate) static OPERATORS: &[Operator] = &[
     row("$default", Takes::TextSearch, Meaning::Default),
 ];
 
-/// Operators of MongoDB that CouchDB only names in its error.
+/// Operators of MongoDB that CouchDB does not support; its error for them differs from that for unknown operators.
 const NOT_SUPPORTED: [&str; 5] = [
     "$where",
     "$geoWithin",

@@ -2,8 +2,8 @@
 //!
 //! SUMMARY   [`order_key`] returns bytes that compare as the terms do, for `_id`; [`exact_key`] returns bytes that
 //!           are equal exactly if the terms are, for `$all`.
-//! SOURCE    Erlang's term order (`<`) and its exact equality (`=:=`), for CouchDB's form of JSON: numbers, then
-//!           `false`, `null`, `true`, then objects, arrays, strings.
+//! SOURCE    Erlang's term order (`<`) and its exact equality (`=:=`), for JSON as CouchDB decodes it: numbers,
+//!           then `false`, `null`, `true`, then objects, arrays, strings.
 
 use json::cursor::{Cursor, Token};
 use json::number;
@@ -72,7 +72,7 @@ fn write_exact_number(text: &str, key: &mut Vec<u8>) {
     }
 }
 
-/// Writes a valid JSON text from left to right.
+/// Returns the key of a valid JSON text; `write_number` appends that of a number.
 fn write(text: &str, write_number: impl Fn(&str, &mut Vec<u8>)) -> Vec<u8> {
     let text = &*last_members(text);
     let mut key = Vec::with_capacity(text.len() + 8);

@@ -101,7 +101,7 @@ impl TextIndex {
         self.write(document, write)
     }
 
-    /// Writes an array in CouchDB's order: names, the default field, the others from last to first.
+    /// Returns the array of entries in CouchDB's order: names, the default field, the others from last to first.
     fn write(
         &self,
         document: &str,
@@ -167,7 +167,7 @@ impl TextIndex {
 struct OpenPart {
     /// The length of the escaped path to it.
     prefix_bytes: usize,
-    /// For an array: the elements so far, and the index of its length among the entries.
+    /// For an array: the number of elements so far, and the index of its length among the entries.
     elements: Option<(usize, usize)>,
 }
 
@@ -280,7 +280,7 @@ impl EntryWalk<'_> {
     }
 }
 
-/// Writes every byte except ASCII letters and digits as `_` and two hexadecimal digits.
+/// Returns a name with every byte except ASCII letters and digits as `_` and two hexadecimal digits.
 pub(super) fn escape_name(name: &str) -> String {
     let mut escaped = String::with_capacity(name.len());
     for byte in name.bytes() {

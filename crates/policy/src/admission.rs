@@ -6,8 +6,8 @@
 //! PROMISES  Pure: the same snapshots at the same times give the same decisions. A decision depends only on the
 //!           snapshot, so it can be made after every change; an unchanged one costs a few comparisons
 //!           ([`LastVerdict::changed`]).
-//! CALLED    By the pool's core, which has a throttle and a stress in each pool; by a service's actor, which obeys;
-//!           by code that creates processes, which asserts.
+//! CALLED    By the pool's core, which keeps a throttle and a stress for each pool; by a service's actor, which applies
+//!           the verdict; by code that creates processes, which asserts that it may.
 //! SOURCE    Postfix master: master_avail (which process watches the socket, when a child may be created),
 //!           master_spawn (throttling), its stress-adaptive behaviour.
 //! DIFFERS   In Postfix an available child accepts connections. Here the service accepts for the child, so a throttled
@@ -36,8 +36,8 @@ pub struct Snapshot {
     pub total: u32,
     /// The limit of `total`; `None`: no limit.
     pub max: Option<u32>,
-    /// How many more processes, existing or new, connections may get; `None`: all. The others are reserved for
-    /// interactive requests.
+    /// The number of processes, existing or new, that connections may still get; `None`: all. The others are reserved
+    /// for interactive requests.
     pub unreserved: Option<u32>,
     /// Accepted connections and waiting requests without a process.
     pub claims: u32,
@@ -61,7 +61,7 @@ impl Snapshot {
             .is_some_and(|max| self.total.saturating_add(1) >= max)
     }
 
-    /// Returns how many claims exceed the processes being created.
+    /// Returns the number of claims beyond the processes being created.
     const fn unserved(&self) -> u32 {
         self.claims.saturating_sub(self.opening)
     }

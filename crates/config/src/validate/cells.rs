@@ -1,4 +1,4 @@
-//! Rules for cells: what a section may let query servers access, and as which user.
+//! Rules for cells: which paths query servers may read, and which users they may run as.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use crate::cells::overlap;
 use crate::keys::{POOLS, QUERY};
 
 impl Rules<'_> {
-    /// Records problems in the settings of cells. `service_user` is the user of the service, if this is for one.
+    /// Records problems in the settings of cells. `service_user` is as in [`super::check`].
     pub(super) fn cells(&mut self, service_user: Option<u32>) {
         let config = self.config;
         let all = &config.query_server_config;
@@ -41,7 +41,7 @@ impl Rules<'_> {
         match (config.user_ids.get(user), service_user) {
             (None, _) => {
                 let what = format!("user = {user:?}: this machine has no such user");
-                let remedy = "create the user, or give the number of one";
+                let remedy = "create the user, or give a user's number";
                 section.problem("user", what, remedy);
             }
             (Some((uid, _)), Some(own)) if own != 0 && own != *uid => {
@@ -62,9 +62,8 @@ impl Rules<'_> {
             return;
         };
         if range.contains(own) {
-            let what =
-                format!("user_range = \"{range}\" has {own}, the user whom the service runs as");
-            let remedy = "name numbers that nobody has, or leave user_range out";
+            let what = format!("user_range = \"{range}\" includes {own}, the service's own user");
+            let remedy = "choose numbers that no user has, or leave user_range out";
             self.section(QUERY).problem("user_range", what, remedy);
         }
     }
@@ -97,7 +96,7 @@ mod tests {
     use super::*;
     use crate::{CellKeys, Config};
 
-    /// Returns the problems, for the operator.
+    /// Returns the problems as the operator reads them.
     fn problems(service_user: Option<u32>, change: impl FnOnce(&mut Config)) -> Vec<String> {
         let mut config = Config {
             files: vec!["/etc/settee/settee.toml".into()],
@@ -183,7 +182,7 @@ mod tests {
         assert_eq!(as_daemon(499), [""; 0]);
         let told = as_daemon(550);
         assert!(
-            told[0].contains("user_range = \"500-600\" has 550"),
+            told[0].contains("user_range = \"500-600\" includes 550"),
             "{told:?}"
         );
     }

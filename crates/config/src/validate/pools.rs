@@ -1,5 +1,5 @@
-//! Rules for the keys of a section `[pools.NAME]`, and between it and the languages: for the configuration and for
-//! orders to the service.
+//! Rules for the keys of a section `[pools.NAME]` and for its language. They apply to the configuration and to orders
+//! to the service.
 
 use super::{Rules, advice};
 use crate::keys::{MANGO, POOLS};
@@ -19,7 +19,7 @@ pub struct PoolPlace<'a> {
 }
 
 impl PoolConfig {
-    /// Checks the language of a pool with this name against the configured ones.
+    /// Returns what is wrong with the language of a pool with this name, given the configured languages.
     pub fn language_fault(&self, name: &str, languages: &[&str]) -> Option<Fault> {
         let known = |language: &str| languages.contains(&language);
         let (what, remedy) = match self.language.as_deref() {
@@ -46,7 +46,7 @@ impl PoolConfig {
         Some(Fault::new(what, remedy))
     }
 
-    /// Finds all other contradictions, each with its key, in the configuration or an order.
+    /// Returns all other contradictions, each with its key.
     pub fn faults(&self, place: &PoolPlace<'_>) -> Vec<(&'static str, Fault)> {
         let mut faults = Vec::new();
         let mut fault = |key, what: String, remedy: String| {
@@ -132,7 +132,7 @@ impl Rules<'_> {
 }
 
 impl Config {
-    /// Returns the maximum of processes over all pools; `None`: no limit.
+    /// Returns the maximum number of processes of all pools together; `None`: no limit.
     pub fn processes_max(&self) -> Option<u32> {
         Some(self.server.processes_max).filter(|max| *max > 0)
     }

@@ -1,4 +1,4 @@
-//! Rules for the keys of the sections `[services.NAME]`, and between them and others.
+//! Rules for the keys of the sections `[services.NAME]`, and between them and other sections.
 
 use super::{Rules, SOCKET_PATH_MAX, Section, advice};
 use crate::keys::SERVICES;
@@ -24,7 +24,7 @@ impl Rules<'_> {
 }
 
 impl Section<'_> {
-    /// Checks the pool that serves it.
+    /// Checks that the service names one configured pool or language.
     fn pool_of_service(&mut self, service: &ServiceConfig) {
         let languages = self.config.language_names();
         match (&service.pool, &service.language) {
@@ -60,7 +60,7 @@ impl Section<'_> {
         }
     }
 
-    /// Checks which clients can reach it.
+    /// Checks the address: its length, and whether other machines may reach it.
     fn reach(&mut self, service: &ServiceConfig, address: &ServiceAddress) {
         if let ServiceAddress::Unix(path) = address
             && path.as_os_str().len() > SOCKET_PATH_MAX
@@ -88,7 +88,7 @@ impl Section<'_> {
         }
     }
 
-    /// Checks whether others listen there as well.
+    /// Checks that no other socket of the configuration listens there.
     fn others(&mut self, name: &str, address: &ServiceAddress) {
         let socket = ServiceAddress::Unix(self.config.server.socket.clone());
         let own = self.config.own_addresses().into_iter();

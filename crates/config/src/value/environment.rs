@@ -31,7 +31,7 @@ pub(super) fn read(raw: &Raw) -> Result<Value, String> {
         };
         if KEPT_BACK.iter().any(is_kept_back) {
             return Err(format!(
-                "{name} configures the service, with its passwords, and is for no query server"
+                "{name} configures the service and may hold a password: query servers must not get it"
             ));
         }
         if value == Some(HIDDEN) {
@@ -70,7 +70,7 @@ mod tests {
     fn no_query_server_gets_the_service_s_own_variables() {
         for name in ["SETTEE__ADMINS__ANN", "settee_x=1", "COUCHDB_PASSWORD"] {
             let told = read(&Raw::Text(name.into())).unwrap_err();
-            assert!(told.contains("for no query server"), "{told}");
+            assert!(told.contains("must not get it"), "{told}");
         }
         assert!(read(&Raw::Text("SETTEES".into())).is_ok());
     }

@@ -25,7 +25,7 @@ pub(super) const BYTES: &[(&str, i128)] = &[
     ("B", 1),
 ];
 
-/// Returns an integer in the smallest unit; without a unit it is multiplied by `scale`.
+/// Returns an integer in the smallest unit; a number without a unit is multiplied by `scale`.
 pub(super) fn whole(
     raw: &Raw,
     scale: u64,

@@ -11,7 +11,7 @@ use crate::password::HIDDEN;
 /// One mebibyte, in bytes.
 const MIB: u64 = 1 << 20;
 
-/// Returns the kind and value to show: the inner ones of an optional value that is set.
+/// Returns a value with the kind to show it as: for an optional value that is set, the inner kind.
 pub(crate) fn resolved(kind: Kind, value: &Value) -> (Kind, &Value) {
     match kind {
         Kind::OrNone(_, inner) if !value.is_null() => resolved(*inner, value),

@@ -16,11 +16,11 @@ use replication::endpoint::rules::{EndpointRules, parse_origin};
 /// Maximum length of the name of a pool, a group or a language, in bytes.
 pub(crate) const NAME_BYTES_MAX: usize = 100;
 
-/// The rule of [`is_name`], to follow "use".
+/// The rule of [`is_name`], worded to follow "use" in a message.
 pub const NAME_RULE: &str = "1 to 100 of a to z, digits, _, - and inner dots, beginning with a \
                              letter or a digit";
 
-/// The rule of [`is_user_name`], to follow "use".
+/// The rule of [`is_user_name`], worded to follow "use" in a message.
 pub(crate) const USER_NAME_RULE: &str =
     "1 to 100 bytes without blanks, slashes, quotes and brackets, not beginning with an underscore";
 
@@ -82,8 +82,8 @@ pub(crate) const HOSTS: Kind = Kind::Text(&Form {
 /// Hosts and networks, with or without a port; may be empty.
 pub(crate) const ENDPOINTS: Kind = Kind::Text(&Form {
     read: |raw| list(raw, is_endpoint, str::to_owned),
-    expected: "hosts, \"*.domain\", addresses or networks, each with :port or without and IPv6 with a port in \
-               brackets, as a list or with commas; \"*\" is all",
+    expected: "hosts, \"*.domain\", addresses or networks, each with or without :port (IPv6 with a port in \
+               brackets), as a list or with commas; \"*\" is all",
     only_in_files: Some(CREDENTIALS),
     ..PLAIN
 });
@@ -165,8 +165,8 @@ pub(crate) const FILE_PATH: Kind = Kind::Text(&Form {
 
 /// The path of the store; empty is the default.
 pub(crate) const STORE_PATH: Kind = Kind::Text(&Form {
-    expected: "text: the path of a file, \"memory\" for one that ends with the service, or \"\" for the \
-               usual place",
+    expected: "text: the path of a file, \"memory\" for a store that ends with the service, or \"\" for \
+               the usual place",
     only_in_files: Some(FILE),
     ..PLAIN
 });
@@ -235,7 +235,7 @@ pub(crate) const SERVICE_ADDRESS: Kind = Kind::Text(&Form {
     ..PLAIN
 });
 
-/// One line that is sent verbatim to a program; empty is none. Must not contain line feeds and other control
+/// One line that is sent verbatim to a program; empty is none. Must not contain line feeds or other control
 /// characters.
 pub(crate) const LINE: Kind = Kind::Text(&Form {
     read: |raw| match raw {
@@ -267,7 +267,7 @@ pub(crate) const SECRET: Kind = Kind::Text(&Form {
         Raw::Text(_) => Err("this is how a secret is shown, not a secret".to_owned()),
         _ => Err("a secret is text".to_owned()),
     },
-    expected: "text in quotes, or \"\" for none of your own",
+    expected: "text in quotes, or \"\" to leave it unset",
     is_hidden: true,
     only_in_files: Some(LET_IN),
     ..PLAIN
@@ -285,9 +285,9 @@ const FILE: &str = "it names a file of this machine";
 const SOCKET: &str = "it opens a socket";
 pub(crate) const LET_IN: &str = "it decides who is let in";
 
-/// Returns whether a string can name a pool, a group, a service or a language, which has a pool of its name. Names
-/// are used in HTTP paths, metric labels, command lines and the log: a leading underscore is reserved for HTTP paths,
-/// a leading dash would be an option.
+/// Returns whether a string can name a pool, a group, a service or a language (each language has a pool of the same
+/// name). Names are used in HTTP paths, metric labels, command lines and the log: a leading underscore is reserved for
+/// HTTP paths, a leading dash would be an option.
 pub fn is_name(text: &str) -> bool {
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
     text.starts_with(|c: char| c.is_ascii_alphanumeric())
@@ -355,7 +355,7 @@ fn trimmed_path(text: &str) -> &str {
     }
 }
 
-/// A user or a group. A leading dash would be an option to the system's lookup tool.
+/// Returns a user or a group. A leading dash would be an option to the system's lookup tool.
 fn account(raw: &Raw) -> Result<Value, String> {
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '$');
     match raw {
@@ -369,7 +369,7 @@ fn account(raw: &Raw) -> Result<Value, String> {
     }
 }
 
-/// CouchDB drops an unreadable entry with a warning, and then connects to the address that should be replaced.
+/// Refuses an unreadable entry: CouchDB drops it with a warning, and then connects to the address to be replaced.
 fn connect_to(raw: &Raw) -> Result<Value, String> {
     let text = raw.text().ok_or(raw.misfit())?;
     let mut entries = text.split(',').map(str::trim);

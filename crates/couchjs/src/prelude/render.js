@@ -34,7 +34,8 @@
     return response;
   }
 
-  // Raises the error of a function that rendered something, `doc` if given: as `name` with its text, or unchanged.
+  // Raises what a function threw while rendering `doc`, if given: as the error `name`, or unchanged if it names an
+  // error itself, is null or undefined, or means that memory is exhausted.
   function raise(error, name, doc) {
     if (error == null || exhausted(error) || (part(error, 'error') && part(error, 'reason'))) { throw error; }
     var first = part(error, 0);
@@ -193,8 +194,8 @@
   }
 
   // Returns what a validation function threw, as JSON text. Raises a list that is an error or would be
-  // taken for a log line, and a value that JSON cannot express. If that is a refusal, returns it with the
-  // text of its reason instead, except under CouchDB, where it is raised too.
+  // taken for a log line, and a value that JSON cannot express. If such a value is a refusal, returns it with
+  // the text of its reason instead, except under CouchDB, where it is raised too.
   function refusal(error) {
     var first = part(error, 0), text;
     if (first === 'log' || first === 'error') { throw error; }
@@ -233,7 +234,7 @@
     return line(['ok', result]);
   }
 
-  // Returns the value, which a function returned, after recording it: a promise causes a warning.
+  // Records and returns the value that a function returned: a promise causes a warning.
   function returned(value) {
     if (typeof value === 'object') { host.returned(value); }
     return value;

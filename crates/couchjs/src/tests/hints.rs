@@ -18,7 +18,7 @@ const MISTAKES: &[(&str, (u64, u64), &str)] = &[
     ("function(doc) {\n require('lodash'); }", (2, 2), "views/lib/NAME"),
     ("function(doc) {\n require('views/lib/nope'); }", (2, 2), "views/lib/NAME"),
     ("import x from 'y';\nfunction(doc) {}", (1, 8), "bundle what it imports"),
-    ("export default function(doc) {}", (1, 1), "is no module"),
+    ("export default function(doc) {}", (1, 1), "is not a module"),
     ("function(doc: any) {\n  emit(1); }", (1, 13), "TypeScript"),
     ("function(doc) { emit(1); }\nreturn 7", (2, 1), "closes too early"),
 ];

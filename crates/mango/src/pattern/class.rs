@@ -42,7 +42,7 @@ const NAMED: &[(&str, &str)] = &[
     ("xdigit", "0-9A-Fa-f"),
 ];
 
-/// Returns the set of an escaped letter, inside brackets and outside.
+/// Returns the set that an escaped letter stands for, inside brackets and outside.
 pub(super) fn escaped_set(letter: char) -> Option<String> {
     let set = match letter.to_ascii_lowercase() {
         'd' => "0-9",
@@ -98,7 +98,7 @@ impl Translator<'_> {
         self.atom(&text, 1)
     }
 
-    /// The end of a range, if the `-` after a character begins one.
+    /// Returns the end of a range, if the `-` after a character begins one.
     fn range_end(&mut self, quoted: bool) -> Result<Option<char>, String> {
         if quoted || self.peek() != Some('-') || matches!(self.peek_at(1), None | Some(']')) {
             return Ok(None);
@@ -156,7 +156,7 @@ impl Translator<'_> {
         }
     }
 
-    /// `[:name:]`, or a bracket that only resembles one.
+    /// Reads `[:name:]`; a bracket that does not begin one is literal.
     fn named_set(&mut self) -> Result<Item, String> {
         let Some(inside) = self.posix_name() else {
             return Ok(Item::Character('['));

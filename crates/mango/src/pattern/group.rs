@@ -3,7 +3,7 @@
 use super::translate::Translator;
 
 impl Translator<'_> {
-    /// The construct after an opening parenthesis.
+    /// Translates the construct after an opening parenthesis.
     pub(super) fn opening(&mut self) -> Result<(), String> {
         match (self.peek(), self.peek_at(1)) {
             (Some('*'), Some('A'..='Z' | ':')) => Err("(*...) is not supported".into()),
@@ -26,7 +26,7 @@ impl Translator<'_> {
         Ok(())
     }
 
-    /// The construct after `(?`.
+    /// Translates the construct after `(?`.
     fn special(&mut self) -> Result<(), String> {
         let kind = self.next().ok_or("a group has no closing parenthesis")?;
         match (kind, self.peek()) {

@@ -7,8 +7,8 @@
 //! SOURCE    Erlang's `re` without options: PCRE over ISO-8859-1.
 //! DIFFERS   An expression that backtracks too often does not match in CouchDB; here it is an error. Not supported:
 //!           recursion and calls of groups, verbs like `(*SKIP)`, `\X`, `(?|`, variable-length look-behind.
-//! LIMITS    The bounds apply to one string. The prompt's deadline ends a document with many strings that are each
-//!           just within bounds.
+//! LIMITS    The bounds apply to one string. A document with many strings that are each just within bounds is stopped
+//!           only by the prompt's deadline.
 //!
 //! Each byte of the expression and of the string is taken as the character with its code (ISO-8859-1). [`translate`]
 //! converts the expression to the engine's syntax; a string is converted only if it is not ASCII. Its length for the

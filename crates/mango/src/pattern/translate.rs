@@ -143,7 +143,7 @@ impl<'a> Translator<'a> {
         &self.characters[self.at.min(self.characters.len())..]
     }
 
-    /// Takes the text up to and including `end`.
+    /// Takes the text up to and including `end`; returns it without `end`, or takes nothing if there is no `end`.
     pub(super) fn take_until(&mut self, end: char) -> Option<String> {
         let length = self.rest().iter().position(|character| *character == end)?;
         let text = self.rest()[..length].iter().collect();
@@ -286,7 +286,7 @@ impl<'a> Translator<'a> {
         Ok(())
     }
 
-    /// An escape after its backslash.
+    /// Translates an escape, after its backslash.
     fn escaped(&mut self) -> Result<(), String> {
         let Some(letter) = self.next() else {
             return Err("a backslash ends the expression".into());
@@ -344,7 +344,7 @@ impl<'a> Translator<'a> {
         Ok(())
     }
 
-    /// The single character of an escape.
+    /// Returns the single character of an escape.
     pub(super) fn escaped_character(&mut self, letter: char) -> Result<char, String> {
         Ok(match letter {
             '0'..='7' => return self.octal(letter),
@@ -386,7 +386,7 @@ impl<'a> Translator<'a> {
         Ok(number(&digits, 16).unwrap_or('\0'))
     }
 
-    /// Up to three octal digits, after the first.
+    /// Reads up to three octal digits, including `first`.
     pub(super) fn octal(&mut self, first: char) -> Result<char, String> {
         let digits = format!("{first}{}", self.digits(2, 8));
         number(&digits, 8).ok_or_else(|| format!("\\{digits} is not a byte"))
@@ -455,7 +455,7 @@ impl<'a> Translator<'a> {
     }
 }
 
-/// A byte, as the character with its code.
+/// Returns a byte as the character with its code; `None` if the digits are not a byte.
 fn number(digits: &str, radix: u32) -> Option<char> {
     u8::from_str_radix(digits, radix).ok().map(char::from)
 }

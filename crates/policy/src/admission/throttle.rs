@@ -10,11 +10,11 @@ pub const THROTTLE_DELAY: Duration = Duration::from_secs(60);
 /// The default of [`ThrottleSettings::delay_max`].
 pub(crate) const THROTTLE_DELAY_MAX: Duration = Duration::from_secs(600);
 
-/// Consecutive failures that throttle: a single one may be an accident.
+/// Number of consecutive failures that start the throttle: a single one may be an accident.
 pub const FAILURES_MIN: u32 = 3;
 
-/// Consecutive failed starts that throttle even if signals from outside caused them. These do not implicate the
-/// command, but many suggest that the system keeps killing it, as when memory is short.
+/// Number of consecutive failed starts that start the throttle even if signals from outside caused them. Such signals
+/// do not implicate the command, but many suggest that the system keeps killing it, as when memory is short.
 pub const KILLS_MIN: u32 = 10;
 
 /// A process that ends by itself within this time of its start, without having worked for a client, counts as a
@@ -64,9 +64,9 @@ pub(crate) struct Throttle {
     last_delay: Option<Duration>,
     /// When the throttle ends, while it is on.
     until: Option<Timestamp>,
-    /// Starts that failed by their own fault since the last success.
+    /// Failed starts that no signal from outside caused, since the last success.
     failed_starts: u32,
-    /// Starts that failed for any reason since then.
+    /// All failed starts since then.
     all_failed_starts: u32,
     /// Processes that ended early since the last one that worked.
     early_ends: u32,
