@@ -1,6 +1,6 @@
 //! ConfigListener: holds the current configuration and replaces it on demand.
 //!
-//! SUMMARY   Reloads the configuration, compares it, and notifies all users of changed values.
+//! SUMMARY   Reloads the configuration, compares it with the current one, and notifies its followers of changes.
 //! PROMISES  A change is applied whole or not at all. One reload at a time. Files are read and compared, and the
 //!           manager's settings made, off the arbiter.
 //! CALLED    By HUP, and over HTTP.

@@ -117,7 +117,7 @@ impl Relay {
                 return Poll::Ready(Event::GiveBack);
             }
             let due = Instant::now() + due.since(now);
-            // An earlier timer is kept: it checks the time again, so that lines set no timers.
+            // A timer that fires earlier is kept, and only checks the time again: so a line need not set it.
             if self.timer.is_elapsed() || self.timer.deadline() > due {
                 self.timer.as_mut().reset(due);
             }

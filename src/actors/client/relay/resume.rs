@@ -34,7 +34,7 @@ impl Resume {
         }
     }
 
-    /// Returns the taught lines and further input; `None` if they cannot be taken over.
+    /// Adds the taught lines to `taught`, and returns the further input; `None` if they cannot be taken over.
     pub(super) fn restore(self, taught: &mut Taught) -> Option<Bytes> {
         for line in self.taught {
             let line = Bytes::from(line);
