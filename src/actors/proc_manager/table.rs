@@ -188,7 +188,7 @@ impl PoolTable {
         self.own.get(language).copied()
     }
 
-    /// Clears the configured languages.
+    /// Forgets which pools are languages' own.
     pub(super) fn clear_own(&mut self) {
         self.own.clear();
     }
@@ -349,7 +349,7 @@ impl Groups {
         groups.find(|(_, group)| group.number == number)
     }
 
-    /// Returns a group's number, creating the group if missing; drops groups without pools first.
+    /// Returns a group's number. Creates a missing group, after dropping groups without pools.
     pub(super) fn number(&mut self, name: &str) -> GroupId {
         self.find_or_make(name).number
     }
