@@ -211,7 +211,7 @@ impl ReplicatorDocuments {
         self.fleet.is_none() || self.table().see(&document.id, document.seq)
     }
 
-    /// Returns a document's lease; `None` if every document is owned.
+    /// Returns a document's lease; `None` if this daemon owns every document.
     ///
     /// # Errors
     /// The document must not be acted on.
