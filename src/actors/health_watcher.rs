@@ -49,7 +49,7 @@ const FILES_EVERY: Duration = Duration::from_secs(60);
 /// How often the size of the store's documents is read: rarely, because a database has to count all of them.
 const SIZE_EVERY: Duration = Duration::from_secs(10 * 60);
 
-/// Delay of the first reading: documents are loaded first.
+/// Delay of the first reading of that size, while documents are being loaded.
 const SIZE_FIRST: Duration = Duration::from_secs(60);
 
 /// How long to wait for an answer from the store.

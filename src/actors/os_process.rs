@@ -1,4 +1,5 @@
 //! OsProcess: a process with a child as query server.
+//!
 //! PROMISES  The actor ends when its child is reaped. A child is killed once; one without a fault is stopped
 //!           gracefully.
 //! SOURCE    couch_os_process, readjson and the exit of the port.

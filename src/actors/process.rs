@@ -81,7 +81,7 @@ pub trait Backend: Sized + Unpin + 'static {
     /// Collects the cell's refusals so far.
     fn take_refused(_: &mut Process<Self>) {}
 
-    /// Returns a check whether its cell has throttled it; `None` if it certainly has not.
+    /// Returns a check of whether its cell has throttled it; `None` if it certainly has not.
     fn held_back(_: &Process<Self>) -> Option<LocalBoxFuture<'static, bool>> {
         None
     }
@@ -119,7 +119,7 @@ pub struct Process<B: Backend> {
     prompted_by: Option<Token>,
     /// Whether a holder has prompted since our own last `reset`.
     is_used: bool,
-    /// Whether it was killed: counted once.
+    /// Whether it was killed: a kill is counted once.
     killed: bool,
     /// Watches the manager: the process ends with it.
     owner: Option<Watch>,
@@ -263,7 +263,7 @@ impl<B: Backend> Process<B> {
         self.child_log.speak_for(loan.map(|loan| &loan.call));
     }
 
-    /// A system call was refused.
+    /// Counts and logs a system call that the cell refused, and adds it to the call's report.
     pub(super) fn refused(&self, call: &str) {
         self.context.metrics.pool.call_refused(call);
         self.speak_for_call();

@@ -145,7 +145,7 @@ impl ReplicationJob {
             Err(died) if died.is_cancelled() => part.died("killed"),
             Err(_) => part.died("panicked"),
         };
-        // Before its last checkpoint a job stops its parts itself.
+        // A job stops its parts itself before its last checkpoint; then their ends are ignored.
         if self
             .running()
             .is_some_and(|running| running.then == Then::GoOn)
@@ -169,7 +169,7 @@ impl ReplicationJob {
         self.end(JobEnd::Crashed(crash), ctx);
     }
 
-    /// The only way to end.
+    /// Ends the job. Every end comes through here.
     fn end(&mut self, end: JobEnd, ctx: &mut Context<Self>) {
         if let Some(progress) = self.progress_now() {
             self.reports.tell(JobNews::Progress(progress));

@@ -106,7 +106,7 @@ pub struct ReplicationScheduler {
     metrics: Arc<ReplicationMetrics>,
     /// The actions of the current event; kept to reuse the memory.
     actions: Vec<ScheduleAction>,
-    /// The end of the current run, for waiters.
+    /// The end of the run whose end is being handled, for waiters.
     ending: Option<JobEnd>,
     /// Repeated crashes that are not logged yet.
     crashed_again: u64,

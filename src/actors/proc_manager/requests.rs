@@ -4,8 +4,7 @@
 //!           that needs an unknown ability waits for its probe; the pool continues meanwhile. A process with a
 //!           configured command is lent to users with the role `caller` only if its pool has `callers`, and never for
 //!           a design document of another database; a user whose section of the configuration names pools may use no
-//!           others.
-//!           Nothing is started or probed before these checks.
+//!           others. Nothing is started or probed before these checks.
 //! SOURCE    couch_proc_manager 001: handle_call(get_proc), the client records, the replies to get_proc.
 
 use std::sync::Arc;

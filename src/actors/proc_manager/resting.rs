@@ -28,7 +28,7 @@ const LOOK_INTERVAL_MIN: Duration = Duration::from_millis(5);
 /// The interval between checks of suspended cells, until nothing runs in them.
 const ACTIVITY_INTERVAL: Duration = Duration::from_millis(250);
 
-/// The processor time that a cell may use after the first check. Less is noise: exiting processes free their memory.
+/// The processor time that a cell may use after the first check: exiting processes need some to free their memory.
 const REST_CPU_MAX: Duration = Duration::from_millis(200);
 
 /// After this many checks everything in a cell must have stopped: 5 seconds.

@@ -82,7 +82,7 @@ pub(super) struct PoolTable {
 }
 
 impl PoolTable {
-    /// Returns the pool with an identity of the core.
+    /// Returns the pool with this identity, which the core assigned.
     pub(super) fn at(&self, id: PoolId) -> &Pool {
         let slot = self.slots.get(id.0 as usize).and_then(Option::as_ref);
         slot.expect("PM-1: the core names pools that it was given")

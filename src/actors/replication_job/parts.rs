@@ -83,6 +83,8 @@ pub(super) struct Parts {
 }
 
 impl Parts {
+    /// Starts the parts of a job.
+    ///
     /// # Errors
     /// No request can be made to the source's server.
     pub(super) fn start(

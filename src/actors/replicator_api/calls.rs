@@ -138,7 +138,7 @@ impl ReplicatorApi {
     }
 }
 
-/// CouchDB interprets a bare name as one of its own databases.
+/// Refuses bare names of databases, for which CouchDB uses its own databases.
 fn refuse_bare_names(body: &Value) -> Result<(), ReplicatorError> {
     for side in ["source", "target"] {
         let url = match &body[side] {

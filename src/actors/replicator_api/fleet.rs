@@ -44,7 +44,7 @@ const DAEMONS_MAX: usize = 1000;
 /// How much the computed time of one renewal may vary between reads.
 const HEARD_JITTER: Duration = Duration::from_secs(2);
 
-/// How long the status of a document without a request for a replication is kept.
+/// How long the status of a document that requests no replication is kept.
 const FORGET_AFTER: Duration = Duration::from_secs(60);
 
 /// This daemon's part in its fleet.

@@ -40,14 +40,14 @@ impl Relay {
             Poll::Ready(Err(_)) => return Poll::Ready(Event::ReaderGone),
             Poll::Ready(Ok(())) | Poll::Pending => {}
         }
-        // After the last answers of a process, which precede its end.
+        // Signals are polled after the answers: a process's last answers precede its end.
         while let Poll::Ready(Some(signal)) = self.signals.poll_recv(cx) {
             match signal {
                 Signal::ProcessDown => return Poll::Ready(Event::ProcessDown),
                 Signal::Stop => self.stopping = true,
             }
         }
-        // Input not yet given to a process is for the next service, which cannot continue a list.
+        // Input not yet given to a process is left to the next service, if that can continue the conversation.
         let in_hand = if self.taught.is_portable() {
             self.sent
         } else {

@@ -2,8 +2,8 @@
 //!
 //! SUMMARY   [`Resume`] has the lines that taught the client's process, and the client's unanswered input. The client
 //!           passes it with its pipes to the next service, without parsing it.
-//! PROMISES  It is sent only between two lines: no answer has begun, and no process has a line. A client that alters
-//!           it gains nothing: it could have sent the same lines.
+//! PROMISES  It is sent only between two lines: no answer has begun, and no process works on a line. A client that
+//!           alters it gains nothing: it could have sent the same lines.
 //! LIMITS    At most [`RESUME_BYTES_MAX`].
 
 use bytes::Bytes;
