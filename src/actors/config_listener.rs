@@ -1,11 +1,11 @@
 //! ConfigListener: holds the current configuration and replaces it on demand.
 //!
-//! SUMMARY   Reloads the configuration, compares it, and notifies all users of changed values.
+//! SUMMARY   Reloads the configuration, compares it with the current one, and notifies its followers of changes.
 //! PROMISES  A change is applied whole or not at all. One reload at a time. Files are read and compared, and the
 //!           manager's settings made, off the arbiter.
 //! CALLED    By HUP, and over HTTP.
-//! LIMITS    Values set over HTTP end with the service, unless daemons share them. A plan opens the sockets that a
-//!           reload would need, to check that they are available, and closes them at once.
+//! LIMITS    Values set over HTTP are lost when the service ends, unless daemons share them. A plan opens the sockets
+//!           that a reload would need, to check that they are available, and closes them at once.
 //! SOURCE    couch_proc_manager's config listener; config:reload/0.
 
 pub mod shared;
@@ -111,7 +111,7 @@ impl ConfigListener {
         } = compared;
         reload::require_reload(&changes)?;
         let old = self.active.config();
-        // Even without a change: a cause of failures may have been corrected outside the configuration.
+        // Pools are reloaded even without a change: a cause of failures outside the configuration may be corrected.
         let pools = self.manager.call(ReloadConfig(Arc::new(settings)));
         let applied = |changes| Applied {
             changes,

@@ -4,7 +4,7 @@
 //!           more when the service ends.
 //! PROMISES  The file is complete at any time. It is written on a blocking thread. An unreadable file is not
 //!           overwritten: then no costs are saved, and the log reports it.
-//! LIMITS    If the service is killed, it loses at most [`SAVE_EVERY`] of costs.
+//! LIMITS    A service that is killed loses the costs since the last write, at most those of [`SAVE_EVERY`].
 //! CALLED    Started and stopped by the supervisor, which stops it after everything that runs calls.
 
 use std::fs;
@@ -76,7 +76,7 @@ impl CostKeeper {
         }
     }
 
-    /// Returns its pid, to watch it by.
+    /// Returns the pid by which it can be monitored.
     pub fn pid(&self) -> Pid {
         self.pid_guard.pid()
     }

@@ -1,12 +1,12 @@
 //! FleetMember: owns documents for this daemon if several daemons share a store.
 //!
 //! SUMMARY   Runs [`Ownership`]: sends its requests to the database, notifies ReplicatorDocuments of owned, released
-//!           and lost documents, and informs jobs until when they may begin checkpoints.
+//!           and lost documents, and tells jobs until when they may begin checkpoints.
 //! PROMISES  Decides nothing and never waits. However it ends, its leases become invalid at once; its successor
 //!           starts with another epoch. The same applies when ReplicatorDocuments ends.
 //! CALLED    By the database's answers, by a timer, and by ReplicatorDocuments ([`DocStopped`]).
-//! LIMITS    On shutdown it takes at most [`LEAVE_MAX`] and [`DEPART_MAX`]: documents not released by
-//!           then become free when the lease expires.
+//! LIMITS    On shutdown it takes at most [`LEAVE_MAX`] plus [`DEPART_MAX`]; documents not released by then become
+//!           free when the lease expires.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -58,8 +58,8 @@ const LEAVE_NOW_MAX: Duration = Duration::from_millis(1500);
 /// How long the removal of the epoch may take.
 const DEPART_MAX: Duration = Duration::from_millis(500);
 
-/// Maximum number of remembered epochs that may exist although the answer was lost. At most one a second is requested,
-/// so the leases of older ones have expired.
+/// Maximum number of remembered epochs that may exist although the answer was lost. At most one epoch a second is
+/// requested, so the leases of older epochs have expired.
 const ASKED_MAX: usize = 32;
 
 /// The options of a member.

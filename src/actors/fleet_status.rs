@@ -2,9 +2,9 @@
 //! their orders.
 //!
 //! SUMMARY   Four independent tasks: one writes statuses, one reports problems, one reads, one takes orders.
-//! PROMISES  Statuses are written at most once each [`WRITE_EVERY`], reports each [`REPORT_EVERY`], one request at a
-//!           time. Failed writes are repeated later, with the then current state. With a new epoch everything is
-//!           reported again.
+//! PROMISES  Statuses are written at most once per [`WRITE_EVERY`], and reports at most once per [`REPORT_EVERY`], one
+//!           request at a time. Failed writes are repeated later, with the state at that time. With a new epoch
+//!           everything is reported again.
 //! CALLED    Only started and stopped: its results are in [`ReplicatorApi`].
 //! LIMITS    [`STATUSES_MAX`] statuses in a request; an order for a missing job is retried for [`ORDER_WAIT`].
 
@@ -246,7 +246,7 @@ async fn take_orders(api: ReplicatorApi, audit: AuditLog, log: Logger) {
         for (since, order) in std::mem::take(&mut waiting) {
             match api.take_order(&order).await {
                 Ok(Some(done)) => record(&audit, &order, Ok(done)),
-                // The store has the order's settings: only a job read from it earlier needs the order.
+                // A document's job that starts later reads the order's settings from the store.
                 Ok(None) if since.elapsed() >= ORDER_WAIT => {
                     record(&audit, &order, Err("not_found"));
                 }

@@ -1,8 +1,8 @@
 //! HealthWatcher: checks for problems every few seconds.
 //!
 //! SUMMARY   Queries the states of pools, services, replications and the fleet; [`findings`] finds conditions,
-//!           [`Problems`] tracks which of them last. Shows the list on the [`HealthBoard`], and saves its losses in
-//!           the store.
+//!           [`Problems`] tracks which of them persist. Shows the list on the [`HealthBoard`], and saves its losses
+//!           in the store.
 //! PROMISES  Never blocks, and uses little time: it rests [`REST`] times as long as it took to check the possibly
 //!           many replications, but at most [`REST_MAX`].
 //! CALLED    Started and stopped by the supervisor.
@@ -46,10 +46,10 @@ const REST_MAX: Duration = Duration::from_secs(20);
 /// How often the configuration files are compared with the current settings.
 const FILES_EVERY: Duration = Duration::from_secs(60);
 
-/// How often the size of the store's documents is read: a database counts all of them.
+/// How often the size of the store's documents is read: rarely, because a database has to count all of them.
 const SIZE_EVERY: Duration = Duration::from_secs(10 * 60);
 
-/// Delay of the first reading: documents are loaded first.
+/// Delay of the first reading of that size, while documents are being loaded.
 const SIZE_FIRST: Duration = Duration::from_secs(60);
 
 /// How long to wait for an answer from the store.
@@ -299,7 +299,7 @@ async fn size_of_store(replications: &ReplicatorApi) -> Option<u64> {
     Some(info.ok()?.bytes)
 }
 
-/// Checks the jobs, and documents without a job in these states. While the scheduler restarts, jobs are unknown.
+/// Checks the jobs, and the documents in these states that have no job. While the scheduler restarts, jobs are unknown.
 ///
 /// # Errors
 /// The store fails.

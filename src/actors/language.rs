@@ -73,7 +73,7 @@ pub struct StartContext {
 /// [`NativeLanguage`](crate::languages::native::NativeLanguage) runs inside this program,
 /// [`CommandLanguage`](crate::languages::command::CommandLanguage) as children.
 pub trait Language: Send + Sync {
-    /// Describes its start for `status` and the log: a command, or `native`.
+    /// Returns how its processes are started, for `status` and the log: a command, or `native`.
     fn describe(&self) -> String;
 
     /// Returns the abilities of its processes: declared, or to be probed. Called once when the language is registered
@@ -89,8 +89,8 @@ pub trait Language: Send + Sync {
     }
 
     /// Returns whether its processes support the command `["forget", CONFIG]`: they drop everything taught and
-    /// everything that functions left behind, are then as after a first `["reset", CONFIG]`, and answer `true`. Such a
-    /// process forgets before it serves another database, unless it has isolates.
+    /// everything that functions left behind, return to the state after a first `["reset", CONFIG]`, and answer `true`.
+    /// Such a process forgets before it serves another database, unless it has isolates.
     fn can_forget(&self) -> bool {
         false
     }
@@ -107,7 +107,7 @@ pub trait Language: Send + Sync {
     }
 
     /// Returns the language with children in cells made by `launcher`, if it leaves cells to the service. Abilities
-    /// are probed on the terms `of_own_pool`.
+    /// are probed in a cell with the terms `of_own_pool`, those of the language's own pool.
     fn in_cells(&self, _launcher: &Path, _of_own_pool: CellTerms) -> Option<Arc<dyn Language>> {
         None
     }

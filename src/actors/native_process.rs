@@ -27,10 +27,10 @@ use crate::messages::process::{ExitReport, Fault, ProcessRef, Prompt, PromptErro
 use crate::query_server::child_log::ChildLog;
 use crate::query_server::prompt::Command;
 
-/// A query server as a type: answers one command at a time.
+/// A query server inside this program: answers one command at a time.
 pub trait NativeServer: Send {
     /// Answers one command, a JSON array on one line, with one JSON value on one line, as a separate query server
-    /// would: `["error", NAME, REASON]` reports an error. `["log",TEXT]` lines may precede it.
+    /// would: `["error", NAME, REASON]` reports an error. `["log",TEXT]` lines may precede the answer.
     fn prompt(&mut self, command: &str) -> String;
 
     /// Sets the log for the next command; records are attributed to its call.

@@ -1,8 +1,8 @@
-//! Opener: starts one process, waits for its answer to the first `reset`, reports with its exit reason, and ends.
+//! Opener: starts one process, waits for its answer to the first `reset`, reports the outcome, and ends.
 //!
-//! SUMMARY   A child has started when it has answered the opener's `reset` with any line; a wrong answer is left to
-//!           its client. A child that ends before that, breaks the protocol or is silent for `start_timeout` has
-//!           failed to start.
+//! SUMMARY   A child has started when it has answered the opener's `reset`, even with a wrong answer. A child that ends
+//!           before that, answers with a fatal error, breaks the protocol or is silent for `start_timeout` has failed
+//!           to start.
 //! PROMISES  The ProcManager gets exactly one [`Exit`], however the opener ends: success, failure, timeout, panic or
 //!           stop (PM-7). Except on success, everything it started has ended by then.
 //! SOURCE    couch_proc_manager, new_proc/1 and the `spawn_ok`/`spawn_error` exits.

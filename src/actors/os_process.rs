@@ -1,4 +1,5 @@
 //! OsProcess: a process with a child as query server.
+//!
 //! PROMISES  The actor ends when its child is reaped. A child is killed once; one without a fault is stopped
 //!           gracefully.
 //! SOURCE    couch_os_process, readjson and the exit of the port.
@@ -177,8 +178,7 @@ impl Backend for ChildBackend {
         drop(process.take_stdin(ctx));
     }
 
-    /// Closes the child's input, then sends TERM, then kills it. A stopped child would notice neither of the first
-    /// two.
+    /// Closes the child's input, then sends TERM, then kills it. A child stopped by a signal notices only the last.
     fn stop_politely(process: &mut OsProcess, ctx: &mut Context<OsProcess>) {
         process.shared.stay_awake();
         // The input is closed after `stop_send`, and the child's reply is discarded.

@@ -5,9 +5,9 @@
 //! PROMISES  Noting never waits. A failed save is retried; a caller waiting for a job's past waits until it is saved
 //!           or the writer has ended.
 //! CALLED    By the ReplicationScheduler, for jobs whose documents this daemon owns by a lease.
-//! LIMITS    One request in [`SAVE_EVERY`], of [`BATCH`] pasts and about [`BATCH_BYTES`]. At most [`WAITING_MAX`] jobs
-//!           wait; another job's past is saved after its next event. The only cost of an unsaved past is one extra
-//!           attempt of a crashed job, or a count restarted from zero.
+//! LIMITS    At most one request per [`SAVE_EVERY`], of at most [`BATCH`] pasts and about [`BATCH_BYTES`]. At most
+//!           [`WAITING_MAX`] jobs wait; the past of any other job is dropped, and noted again after its next event. The
+//!           only cost of an unsaved past is one extra attempt of a crashed job, or a count restarted from zero.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -31,7 +31,7 @@ const SAVE_EVERY: Duration = Duration::from_secs(1);
 /// Maximum pasts in a request.
 const BATCH: usize = 500;
 
-/// Bytes of a request's pasts after which it takes no further one.
+/// Size of a request's pasts, in bytes, at which no further past is added.
 const BATCH_BYTES: usize = 4 * 1024 * 1024;
 
 /// Maximum jobs with unsaved pasts.

@@ -23,7 +23,7 @@ use crate::otp::tell::Tell;
 use cells::PoolCells;
 use child::Spawner;
 
-/// Messages in its mailbox beyond which senders have to wait.
+/// Maximum queued messages before senders have to wait.
 const MAILBOX_MESSAGES_MAX: usize = 1024;
 
 /// Probes abilities not known yet.
@@ -53,7 +53,7 @@ impl PoolProber {
         }
     }
 
-    /// Returns its pid, to watch it by.
+    /// Returns the pid by which it can be monitored.
     pub(crate) fn pid(&self) -> Pid {
         self.pid_guard.pid()
     }

@@ -1,7 +1,7 @@
 //! PressureGauge: measures pressure on the machine, and reports to the manager how much its pools may use.
 //!
-//! SUMMARY   At an interval, and only while it is configured, reads the machine's gauges; [`Governor`] decides, and
-//!           the manager gets [`SetLevel`].
+//! SUMMARY   While it is switched on, reads the machine's gauges at an interval; [`Governor`] decides, and the manager
+//!           gets [`SetLevel`].
 //! PROMISES  Files are read on a blocking thread, one reading at a time. Every level is sent, even an unchanged one,
 //!           so that a restarted manager gets it. While the gauge is switched off, it sets no timer, and all limits
 //!           are the hard limits.
@@ -98,7 +98,7 @@ pub struct PressureGauge {
 }
 
 impl PressureGauge {
-    /// Makes one.
+    /// Creates the actor; it reads nothing until it is started.
     pub fn new(options: PressureOptions) -> Self {
         Self {
             log: options.log.new(o!("component" => "pressure_gauge")),
@@ -111,7 +111,7 @@ impl PressureGauge {
         }
     }
 
-    /// Returns its pid, to watch it by.
+    /// Returns the pid by which it can be monitored.
     pub fn pid(&self) -> Pid {
         self.pid_guard.pid()
     }
@@ -140,7 +140,7 @@ impl PressureGauge {
         let gauges = Arc::clone(&self.options.gauges);
         let reading = blocking::run("gauges", move || gauges()).into_actor(self);
         let looked = reading.map(|reading, gauge, ctx| {
-            // A failed reading is an empty one.
+            // A failed reading counts as an empty one.
             gauge.take(reading.unwrap_or_default());
             gauge.look_later(ctx);
         });

@@ -76,8 +76,8 @@ pub struct ManagerSettings {
     pub pools_max: usize,
     /// The limits of each tenant, over all pools.
     pub tenants: TenantRules,
-    /// Lower-case name -> section of a pool: a language's own, or a named one. Shared with the pool while that
-    /// follows it.
+    /// Lower-case name -> section of a pool: a language's own, or a named one. Shared with the pool as long as the pool
+    /// has the configured section.
     pub pools: BTreeMap<String, Arc<PoolConfig>>,
     /// Lower-case name -> the services' terms for a pool without a section.
     pub service_terms: BTreeMap<String, ServiceTerms>,
@@ -89,9 +89,9 @@ pub struct ManagerSettings {
     pub stop_grace: Duration,
     /// Maximum length of a process's line, in bytes.
     pub line_bytes_max: usize,
-    /// Maximum logged lines of a process a second.
+    /// Maximum logged lines per second of a process.
     pub log_lines_max: usize,
-    /// Maximum logged bytes of a pool's processes a minute.
+    /// Maximum logged bytes per minute of a pool's processes.
     pub log_bytes_max: usize,
     /// Which tenants a process may serve; `None`: depends on the language.
     pub reuse: Option<Reuse>,
@@ -110,8 +110,8 @@ pub struct ManagerSettings {
 }
 
 impl ManagerSettings {
-    /// Returns which tenants a process of a language may serve: as configured, otherwise by the language. One that
-    /// isolates functions or tenants itself shares its processes.
+    /// Returns which tenants a process of a language may serve: as configured, otherwise by the language. Tenants share
+    /// the processes of a language that isolates functions or tenants itself.
     fn reuse_of(&self, language: Option<&dyn Language>) -> Reuse {
         let by_language = if language.is_some_and(|language| language.has_isolates()) {
             Reuse::Isolates
@@ -209,8 +209,8 @@ pub struct ProcManager {
 }
 
 impl ProcManager {
-    /// Creates a manager with one pool for each language, and starts its companion actors. Start it on the same
-    /// arbiter, the pool's.
+    /// Creates a manager with one pool for each language, and starts its companion actors on the current arbiter: start
+    /// the manager there too.
     pub fn new(settings: Arc<ManagerSettings>, spawner: Spawner, log: &Logger) -> Self {
         let (pid_guard, clock) = (PidGuard::new(), Clock::new());
         let log = log.new(o!("component" => "proc_manager"));

@@ -75,18 +75,18 @@ pub trait Backend: Sized + Unpin + 'static {
     /// Sends commands; each piece has one, or several separated by line feeds. They are already among the unanswered.
     fn send(process: &mut Process<Self>, pieces: Vec<Bytes>, ctx: &mut Context<Process<Self>>);
 
-    /// Forgets the query server's reports about its own end.
+    /// Drops the query server's last stderr lines, so that they are not reported to the next holder.
     fn forget_words(_: &mut Process<Self>) {}
 
     /// Collects the cell's refusals so far.
     fn take_refused(_: &mut Process<Self>) {}
 
-    /// Returns a check whether its cell has throttled it; `None` if it certainly has not.
+    /// Returns a check of whether its cell has throttled it; `None` if it certainly has not.
     fn held_back(_: &Process<Self>) -> Option<LocalBoxFuture<'static, bool>> {
         None
     }
 
-    /// Kills the query server. All waiters already have the reason.
+    /// Kills the query server. The reason is already recorded.
     fn kill(process: &mut Process<Self>, ctx: &mut Context<Process<Self>>);
 
     /// Ends the query server, which gets time to exit on its own.
@@ -113,13 +113,13 @@ pub struct Process<B: Backend> {
     unanswered: Unanswered,
     /// Checks the deadlines of prompts.
     timer: DeadlineTimer<Instant>,
-    /// The timeout of prompts that have none, and the token that it was set under: the next holder gets the default.
+    /// The timeout of prompts that do not set one, and the token of the holder who set it: the next gets the default.
     timeout_set: Option<(Token, Duration)>,
     /// The token of the latest prompt; the kept stderr lines are for its holder.
     prompted_by: Option<Token>,
     /// Whether a holder has prompted since our own last `reset`.
     is_used: bool,
-    /// Whether it was killed: counted once.
+    /// Whether it was killed: a kill is counted once.
     killed: bool,
     /// Watches the manager: the process ends with it.
     owner: Option<Watch>,
@@ -176,7 +176,7 @@ impl<B: Backend> Process<B> {
     }
 
     /// Returns the lines to send before a prompt, already added to the unanswered: the selection of an isolate, and a
-    /// `reset` if another holder left state. The holder's own `reset` replaces it only if `true` is its sole valid
+    /// `reset` if another holder left state. The holder's own `reset` replaces ours only if `true` is its sole valid
     /// answer: a query server may refuse any other `reset`, and keep its state.
     fn lines_before(&mut self, prompt: &Prompt, commands: &[Command]) -> Vec<Bytes> {
         let is_ours = prompt.token == MANAGER_TOKEN;
@@ -244,7 +244,7 @@ impl<B: Backend> Process<B> {
         self.prompted_by.is_none_or(is_its)
     }
 
-    /// The timeout of a prompt that has none.
+    /// Returns the timeout of a prompt that does not set one.
     fn prompt_timeout(&self, token: Token) -> Duration {
         let set = self.timeout_set.filter(|(by, _)| *by == token);
         set.map_or(self.context.prompt_timeout, |(_, timeout)| timeout)
@@ -263,7 +263,7 @@ impl<B: Backend> Process<B> {
         self.child_log.speak_for(loan.map(|loan| &loan.call));
     }
 
-    /// A system call was refused.
+    /// Counts and logs a system call that the cell refused, and adds it to the call's report.
     pub(super) fn refused(&self, call: &str) {
         self.context.metrics.pool.call_refused(call);
         self.speak_for_call();
@@ -294,7 +294,7 @@ impl<B: Backend> Process<B> {
     fn check_deadline(&mut self, ctx: &mut Context<Self>) {
         self.timer.fired();
         if self.unanswered.overdue().is_some() {
-            // An answer in time may be unread if this program is slow.
+            // If this program is slow, an answer that arrived in time may still be unread.
             B::catch_up(self, ctx);
         }
         let question = self.unanswered.overdue().and_then(|_| B::held_back(self));
@@ -332,8 +332,8 @@ impl<B: Backend> Process<B> {
         }
     }
 
-    /// Takes a printed line and its parsed form; returns the answer for the oldest prompt. `None`: it is a log line, or
-    /// ends the query server, as any other line does that comes `unasked`.
+    /// Takes a printed line and its parsed form; returns the answer for the oldest prompt. `None` if it is a
+    /// log line, or if it ends the query server. Every `unasked` line that is not a log line ends it.
     pub(super) fn read_line(
         &mut self,
         line: Bytes,

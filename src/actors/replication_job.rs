@@ -4,7 +4,7 @@
 //!           task, do the work: a changes reader, a changes manager that deals out batches, and workers.
 //! PROMISES  [`JobNews::Ended`] is reported exactly once, however the job ends. If a part ends abnormally, the job ends
 //!           with its reason. A checkpoint never records unfinished work. A stopped job is gone within [`STOP_MAX`].
-//! CALLED    By the job supervisor of the scheduler, on the arbiter of replications; by `settee replicate`.
+//! CALLED    By the scheduler's JobSupervisor, on a thread of JobThreads; by `settee replicate`.
 //! SOURCE    `couch_replicator_scheduler_job`: start-up, `seqs_in_progress`, checkpoints, ends.
 //! DIFFERS   Database infos are read once at the start, not twice.
 
@@ -58,9 +58,9 @@ struct Running {
 enum Then {
     /// Work continues, and the timer starts the next checkpoint.
     GoOn,
-    /// The last checkpoint, and the end: everything is replicated.
+    /// The job ends after its last checkpoint: everything is replicated.
     Finish,
-    /// The last checkpoint, and the end: it was stopped.
+    /// The job ends after its last checkpoint: it was stopped.
     Stop,
 }
 
@@ -145,7 +145,7 @@ impl ReplicationJob {
             Err(died) if died.is_cancelled() => part.died("killed"),
             Err(_) => part.died("panicked"),
         };
-        // Before its last checkpoint a job stops its parts itself.
+        // A job stops its parts itself before its last checkpoint; then their ends are ignored.
         if self
             .running()
             .is_some_and(|running| running.then == Then::GoOn)
@@ -169,7 +169,7 @@ impl ReplicationJob {
         self.end(JobEnd::Crashed(crash), ctx);
     }
 
-    /// The only way to end.
+    /// Ends the job. Every end comes through here.
     fn end(&mut self, end: JobEnd, ctx: &mut Context<Self>) {
         if let Some(progress) = self.progress_now() {
             self.reports.tell(JobNews::Progress(progress));

@@ -46,7 +46,7 @@ use replication::endpoint::Http;
 
 use entry::JobEntry;
 
-/// Messages in its mailbox beyond which senders have to wait.
+/// Maximum queued messages before senders have to wait.
 const MAILBOX_MESSAGES_MAX: usize = 1024;
 
 /// How long runs may take to make a checkpoint on shutdown.
@@ -106,14 +106,15 @@ pub struct ReplicationScheduler {
     metrics: Arc<ReplicationMetrics>,
     /// The actions of the current event; kept to reuse the memory.
     actions: Vec<ScheduleAction>,
-    /// The end of the current run, for waiters.
+    /// The end of the run whose end is being handled, for waiters.
     ending: Option<JobEnd>,
     /// Repeated crashes that are not logged yet.
     crashed_again: u64,
-    /// The end of the latest cycle, or the start of the scheduler, and the timer of the next cycle.
+    /// The end of the latest cycle, or the start of the scheduler.
     last_cycle: Instant,
+    /// The timer of the next cycle.
     cycle_timer: Option<SpawnHandle>,
-    /// Fires when the next back-off with a free slot ends.
+    /// Fires when a back-off ends while a slot is free, or a server is due for a probe.
     wake_timer: DeadlineTimer<WallTime>,
     shutting_down: bool,
     log: Logger,
@@ -121,7 +122,7 @@ pub struct ReplicationScheduler {
 }
 
 impl ReplicationScheduler {
-    /// Makes a scheduler without jobs. Its jobs run on the arbiter that it is started on.
+    /// Makes a scheduler without jobs. Its `jobs` option decides on which thread a run starts.
     pub fn new(options: SchedulerOptions) -> Self {
         Self::with_pid_guard(options, PidGuard::new())
     }
@@ -176,7 +177,7 @@ impl ReplicationScheduler {
         }
     }
 
-    /// Returns its pid, to watch it by.
+    /// Returns the pid by which it can be monitored.
     pub fn pid(&self) -> Pid {
         self.pid_guard.pid()
     }

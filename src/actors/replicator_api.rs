@@ -85,12 +85,13 @@ impl ReplicatorApi {
         Some(fleet)
     }
 
-    /// Returns the age of the other daemons' reports, in seconds; `None` if this one does not share its store.
+    /// Returns the time since the other daemons' state was read, in seconds; `None` without a fleet, or before the
+    /// first read.
     pub fn age_s(&self) -> Option<u64> {
         self.fleet()?.age_s()
     }
 
-    /// Returns whether lists are incomplete: documents are still being read since the start.
+    /// Returns whether lists are incomplete, because documents are still being read after the start.
     pub fn is_loading(&self) -> bool {
         self.database().states().lock().loading() != Loading::Done
     }
@@ -108,8 +109,8 @@ impl ReplicatorApi {
         report::of_fleet(own, fleet.map(Fleet::healths).unwrap_or_default())
     }
 
-    /// Returns the latest reports of this daemon and of the fleet's others; `None` without a fleet, or before its first
-    /// report.
+    /// Returns the latest reports of this daemon and of the other daemons; `None` without a fleet, or before this
+    /// daemon's first report.
     pub fn reports(&self) -> Option<(Report, Vec<Report>)> {
         self.fleet()?.reports()
     }
@@ -204,7 +205,7 @@ impl ReplicatorApi {
         self.database().states().lock().count(DocState::Failed)
     }
 
-    /// Returns a job by its or its document's id, in the form for users.
+    /// Returns a job by its id or its document's, in the form for users.
     ///
     /// # Errors
     /// There is none, or the service is shutting down.

@@ -11,15 +11,15 @@ use serde::Serialize;
 use super::session::Session;
 use crate::messages::client_error::ErrorReply;
 
-/// Maximum requests of a connection waiting for a process; more are refused. They do not pause reading: the return
-/// that they wait for may be in the next line.
+/// Maximum number of a connection's requests that wait for a process; more are refused. Waiting requests do not pause
+/// reading, since the next line may return the process that they wait for.
 const WAITING_MAX: usize = 4096;
 
-/// Maximum size of a connection's waiting requests, in bytes. A single request of any size is accepted.
+/// Maximum total size of a connection's waiting requests, in bytes. A single request of any size is accepted.
 const WAITING_BYTES_MAX: usize = 16 << 20;
 
 impl Session {
-    /// Opens a request, with the JSON text of its id; without an id a line of a tunnel, whose answer is written
+    /// Opens a request. `id` is the JSON text of its id; `None` for a line of a tunnel, whose answer is written
     /// unchanged.
     pub(super) fn ticket(self: &Rc<Self>, id: Option<&str>, bytes: usize) -> Ticket {
         self.in_hand.add(bytes);
@@ -58,7 +58,7 @@ impl Ticket {
         self.id.is_none()
     }
 
-    /// Counts it as waiting for a process, or refuses it if too many are waiting.
+    /// Counts the request as waiting for a process; `None` if it was refused because too many are waiting.
     pub(super) fn wait_for_process(mut self) -> Option<Self> {
         let session = &self.session;
         let waiting = &session.waiting;
@@ -77,7 +77,7 @@ impl Ticket {
         self.ok_with(json, b"");
     }
 
-    /// As [`Self::ok_later`], with further members, each after a comma.
+    /// As [`Self::ok_later`], with further members, each preceded by a comma.
     pub(super) fn ok_with(mut self, json: &[u8], members: &[u8]) {
         self.answered = true;
         match &self.id {
@@ -99,7 +99,7 @@ impl Ticket {
         self.error_with(error, b"");
     }
 
-    /// As [`Self::error_later`], with further members, each after a comma.
+    /// As [`Self::error_later`], with further members, each preceded by a comma.
     pub(super) fn error_with(mut self, error: &ErrorReply, members: &[u8]) {
         self.answered = true;
         if let Some(id) = &self.id {

@@ -1,7 +1,7 @@
 //! The orderly end of a tunnel: returns the process, and reports to the client whether it was alive.
 //!
 //! SUMMARY   A process may end after answering its last command, which only shows at the next prompt. So a process that
-//!           must be reset after the tunnel is reset here, and the connection ends after its answer.
+//!           must be reset is reset here, and the connection ends only after the answer to the reset.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,7 +38,7 @@ impl TunnelEnd {
         shared.exit_error().map_or_else(Self::alive, Self::over)
     }
 
-    /// The process has ended.
+    /// Returns the outcome of a process that has ended.
     pub(super) fn over(exit_error: &PromptError) -> Self {
         let exit = match exit_error {
             PromptError::Exited(exit_report) => exit_report.told(),
@@ -47,7 +47,7 @@ impl TunnelEnd {
         Self::ended(&exit)
     }
 
-    /// The process is alive, or there was none at the end.
+    /// Returns the outcome if the process is alive, or if there was none at the end.
     pub(super) fn alive() -> Self {
         Self {
             alive: true,
@@ -55,7 +55,7 @@ impl TunnelEnd {
         }
     }
 
-    /// The client's tunnel was ended; `how` follows "the process".
+    /// Returns the outcome of a tunnel that ended early; `how` follows "the process".
     pub(super) fn ended(how: &str) -> Self {
         Self {
             exit: Some(how.to_owned()),
@@ -70,7 +70,7 @@ impl TunnelEnd {
         self
     }
 
-    /// There is no process for the client, and there will be none.
+    /// Returns the outcome for a client that has no process and will get none.
     pub(super) fn refused(error: impl Into<ErrorReply>) -> Self {
         Self {
             error: Some(Box::new(error.into())),
@@ -88,11 +88,11 @@ impl TunnelEnd {
     }
 }
 
-/// Returns a process after all its prompts were answered, and reports whether it is alive.
+/// Gives back a process whose prompts are all answered; returns whether it is alive.
 pub(super) async fn give_back(lease: Lease) -> TunnelEnd {
     let shared = Arc::clone(&lease.process.shared);
     let is_fit = match shared.condition_on_loss(lease.token) {
-        // The manager lets it forget after its return, or replaces it.
+        // After the return the manager makes it forget, or replaces it.
         Condition::Clean | Condition::NeedsForgetting => true,
         Condition::NeedsReset => lease.reset().await.is_ok(),
         Condition::Broken => false,
@@ -105,7 +105,7 @@ pub(super) async fn give_back(lease: Lease) -> TunnelEnd {
 }
 
 impl Holding {
-    /// Returns the process like [`give_back`].
+    /// Gives back the process like [`give_back`].
     pub(super) async fn finish(&self) -> TunnelEnd {
         match self.take() {
             Some(lease) => give_back(lease).await,

@@ -1,7 +1,7 @@
 //! The register of live runs of replications, shared by all schedulers.
 //!
 //! SUMMARY   A run holds its replication's id in [`LiveRuns`] until all of it is dropped. Until then, the JobSupervisor
-//!           lets a later run of the same replication wait.
+//!           makes a later run of the same replication wait.
 //! PROMISES  The register outlives schedulers and their supervisors: a run of a failed scheduler, or a killed run that
 //!           has not ended, delays only its successor.
 //! SOURCE    couch_replicator_scheduler_job 004: the name that a job registers with `global` for its lifetime.
@@ -30,7 +30,7 @@ impl LiveRuns {
         self.lock().insert(id, run);
     }
 
-    /// Removes an id from a run that has ended, unless another run has it.
+    /// Frees the id of a run that has ended, unless another run has taken it.
     pub(super) fn free(&self, id: &ReplicationId, run: &Pid) {
         let mut owners = self.lock();
         if owners.get(id).is_some_and(|owner| owner.id() == run.id()) {

@@ -20,7 +20,7 @@ use child::watches;
 use replication::crash::Crash;
 use replication::endpoint::Http;
 
-/// A thread of runs.
+/// A thread, and what its runs share.
 struct JobThread {
     arbiter: Arbiter,
     /// The connections of its runs.
@@ -58,7 +58,7 @@ pub(crate) struct JobThreads {
 }
 
 impl JobThreads {
-    /// Starts no thread.
+    /// Creates an empty set: the first run starts a thread.
     pub(crate) fn new(http: Http, log: &Logger) -> Self {
         Self {
             http,

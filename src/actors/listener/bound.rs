@@ -29,7 +29,7 @@ use crate::otp::clock::Clock;
 use crate::warn_repeating;
 use child::{watch, watches};
 
-/// Pause after the system refused an accept: it is out of descriptors or memory, which ending connections free.
+/// Pause after the system refused an accept: it is out of descriptors or memory, until connections end.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// A listening socket, until closed or dropped.
@@ -110,8 +110,8 @@ impl Bound {
         }
     }
 
-    /// Returns whether it was passed and is kept open by its creator: clients waiting to be accepted are served by
-    /// the next program.
+    /// Returns whether it was passed and is kept open by its creator: then the next program serves the clients that
+    /// are waiting to be accepted.
     pub(crate) const fn is_passed(&self) -> bool {
         self.is_passed
     }
@@ -144,7 +144,7 @@ impl Bound {
         }
     }
 
-    /// Returns the path of a Unix socket, even one with a foreign file.
+    /// Returns the path of a Unix socket, even if we did not create its file.
     pub(crate) fn path(&self) -> Option<&Path> {
         match &self.place {
             BoundPlace::Unix { path, .. } => Some(path),

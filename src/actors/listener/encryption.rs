@@ -31,7 +31,7 @@ pub(super) struct Relay {
     session: UnixStream,
 }
 
-/// Does the handshake with a client. Returns the stream of its session, and the relay that has to run beside it.
+/// Does the handshake with a client. Returns the stream of its session, and the relay that must run alongside it.
 ///
 /// # Errors
 /// The client does not use TLS, or is late. The host has no certificate, or no descriptors left.

@@ -1,8 +1,8 @@
 //! Listening sockets passed to the program at its start, by the names that the configuration uses.
 //!
 //! SUMMARY   [`Inherited::of_environment`] takes the descriptors that a service manager passes (`LISTEN_FDS`,
-//!           `LISTEN_FDNAMES`, `LISTEN_PID`); before making a listener, a caller checks whether one of its name was
-//!           passed.
+//!           `LISTEN_FDNAMES`, `LISTEN_PID`); before making a listener, a caller checks whether a socket with its name
+//!           was passed.
 //! PROMISES  A passed socket is used unchanged: its file keeps its permissions and is not removed. No child inherits
 //!           it.
 //! SOURCE    `sd_listen_fds_with_names(3)`.
@@ -97,7 +97,7 @@ impl Inherited {
     /// are other threads. Sockets for another `LISTEN_PID` are ignored.
     ///
     /// # Errors
-    /// A socket has no name, an unknown one, or that of another; or it is not a socket.
+    /// A name is missing, unknown, or used twice; or a descriptor is not a listening socket.
     pub fn of_environment() -> Result<Self, InheritedError> {
         let names = std::env::var("LISTEN_FDNAMES").unwrap_or_default();
         let mut passed = ListenFd::from_env();

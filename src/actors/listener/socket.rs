@@ -132,11 +132,11 @@ impl SocketError {
     }
 }
 
-/// Creates a socket of the server at a path, the configured one or that of HTTP next to it, and its directory if
-/// missing.
+/// Creates a Unix socket of the server at `path`, and its directory if missing. The path is the configured one, or that
+/// of the socket for HTTP next to it.
 ///
 /// # Errors
-/// See [`SocketError`]; anything at the path is kept, except a socket of this user's without a listener.
+/// See [`SocketError`]; anything at the path is kept, except this user's socket without a listener.
 pub(crate) async fn bind_socket(server: &Server, path: &Path) -> Result<Bound, SocketError> {
     let modes = Modes::of(server)?;
     let directory = match path.parent() {

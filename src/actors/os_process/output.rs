@@ -19,8 +19,8 @@ use crate::query_server::line::{Line, classify};
 use crate::query_server::proc_shared::ProcFlag;
 use child::pipe::{Chunks, PipeReader};
 
-/// Number of reads that cover the content of a pipe at their start: at most one mebibyte. A child that writes as fast
-/// as we read must not monopolize the arbiter.
+/// Maximum reads in a row: enough for a full pipe, which holds at most one mebibyte. A child that writes as fast as we
+/// read must not monopolize the arbiter.
 const READS_OF_A_FULL_PIPE: usize = 16;
 
 /// How long a child may live on after closing its output or input: one that ends closes both slightly before it can
@@ -47,8 +47,8 @@ impl OsProcess {
         }
     }
 
-    /// Handles a pipe closed by the child, usually at its end. A child that is not lent is ended at once, and any other
-    /// one unless it ends within [`PIPE_END_GRACE`].
+    /// Handles a pipe closed by the child, usually at its end. A child that is not lent is ended at once, and a lent
+    /// one unless it ends by itself within [`PIPE_END_GRACE`].
     pub(super) fn pipe_closed(&mut self, what: &'static str, ctx: &mut Context<Self>) {
         if self.shared.exit_error().is_some() {
             // It is already being ended, with a grace period.
@@ -84,8 +84,9 @@ impl OsProcess {
         self.take_lines(None, can_wait, Instant::now(), ctx);
     }
 
-    /// Processes available lines, after one that was already read. The last prompt's answer is delivered once nothing
-    /// is left to read: a line after it means that an earlier line answered nothing, so answers are shifted.
+    /// Processes available lines, beginning with `known`, a line that was already parsed, if any. The last prompt's
+    /// answer is delivered once nothing is left to read: a line after it means that an earlier line answered no
+    /// prompt, so answers are shifted.
     fn take_lines(
         &mut self,
         mut known: Option<(Bytes, Line)>,
@@ -179,7 +180,7 @@ impl ChildBackend {
     }
 }
 
-/// Reads a pipe's content, at most its capacity at the first read.
+/// Returns what a pipe now contains, in chunks: at most [`READS_OF_A_FULL_PIPE`].
 fn what_is_there(pipe: &PipeReader) -> impl Iterator<Item = Bytes> {
     std::iter::from_fn(|| pipe.read_now().filter(|chunk| !chunk.is_empty()))
         .take(READS_OF_A_FULL_PIPE)

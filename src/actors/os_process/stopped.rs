@@ -1,4 +1,4 @@
-//! A child stopped by a signal is not dead: this is logged, and it still counts.
+//! Logs when a signal stops or continues a child. A stopped child is not dead, and still counts as a process.
 //!
 //! SUMMARY   After each change of any child's state (SIGCHLD) the child is checked for having stopped or continued.
 //! PROMISES  One warning in 1000 s, with the count of suppressed ones. No other effect: pending prompts keep their

@@ -3,8 +3,8 @@
 //! SUMMARY   Samples it for pools with a memory limit, and reports it to the ProcManager.
 //! PROMISES  Takes one sample at a time, off the arbiter. While no pool has a memory limit, nothing is read and no
 //!           timer fires.
-//! LIMITS    Linux. A process counts with its process group and all descendants, by resident memory: shared pages
-//!           count for each of them; peaks between samples are missed.
+//! LIMITS    Linux. The memory of a process is the resident memory of its process group and all descendants: pages
+//!           that they share are counted for each of them. Peaks between samples are missed.
 
 use std::fs;
 use std::time::Duration;
@@ -61,8 +61,8 @@ impl Handler<WatchMemory> for PoolReporter {
     }
 }
 
-/// Returns the memory of these leaders: each child leads its own process group, and its descendants count for it even
-/// outside of the group.
+/// Returns the memory of these leaders: each child leads its own process group, and its descendants outside the group
+/// are included.
 pub(super) fn of_leaders(leaders: &FxHashMap<u32, ProcId>) -> Vec<(ProcId, u64)> {
     let mut sums: FxHashMap<ProcId, u64> = FxHashMap::default();
     let stats = all_stats();

@@ -1,10 +1,10 @@
-//! Log records about pools: the first starts individually, then a summary a minute for each pool; failing starts,
-//! stress, too few processes for the databases; the end of a pool.
+//! Log records about pools: process starts, the first ones individually, later ones as a summary per minute and pool;
+//! failing starts, stress, too few processes for the databases; the end of a pool.
 //!
 //! PROMISES  Under any load a pool has a bounded number of start records, and then one a minute. Counted starts are
-//!           logged, at the latest when the pool is gone or the manager ends. Every warning has a remedy; one of a
-//!           failed start also has the command, how it ended and its last output. Repeated warnings of stress, of too
-//!           few processes and of early ends are logged once in 1000 seconds for each pool.
+//!           logged, at the latest when the pool is gone or the manager ends. Every warning has a remedy; that
+//!           of a failed start also has the command, how it ended and its last output. Repeated warnings of stress, of
+//!           too few processes and of early ends are logged once in 1000 seconds for each pool.
 //! SOURCE    Postfix master: master_spawn.c and master_avail.c log the same on the same occasions.
 
 use std::sync::Arc;

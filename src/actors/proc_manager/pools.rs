@@ -227,8 +227,8 @@ impl ProcManager {
         Err(PoolError::BadSettings(faults.join("; ")))
     }
 
-    /// Lifts a throttle, and probes a pool whose last start failed by borrowing a process: a successful start clears
-    /// the failure.
+    /// Lifts a pool's throttle. If the pool's last start failed, borrows a process, so that one is started: a success
+    /// clears the failure.
     pub(super) fn try_again(&mut self, id: PoolId, ctx: &mut Context<Self>) {
         self.event(Event::Unthrottle { pool: id }, ctx);
         let pool = self.pools.at(id);
@@ -289,7 +289,8 @@ impl ProcManager {
         }
     }
 
-    /// Returns the event that applies the current settings to a pool, if they differ: new limits, terms of services.
+    /// Returns the event that applies the current settings (limits, terms of services) to a pool; `None` if they are
+    /// unchanged, or the pool is gone or being removed.
     pub(super) fn changes_of(&mut self, pool: PoolId) -> Option<Event> {
         if !self.core.is_open(pool) {
             return None;

@@ -123,7 +123,7 @@ impl Handler<RetProc> for ProcManager {
             .expect("PM-2: an assigned process is known");
         let now = self.clock.now();
         if msg.status == ReturnStatus::Fail {
-            // First, so that an earlier prompt of its holder that arrives later gets this error.
+            // Set first, so that a prompt still on its way from the holder gets this error.
             let told = PromptError::Exited(ExitReport::stopped(None));
             process.shared.set_exit_error(told);
         }
@@ -204,7 +204,7 @@ impl ProcManager {
         let language = pool.language.clone();
         let timeout = pool.section.start_timeout;
         let stop_grace = pool.section.stop_grace;
-        // Of the doubled time, TERM is sent after half, and KILL at the end.
+        // TERM is sent after half of the doubled time, and KILL at its end.
         let stop_grace = stop_grace.map(|grace| grace * 2);
         let stop_send = pool.section.stop_send.as_str();
         let stop_send = (!stop_send.is_empty()).then(|| Arc::from(stop_send));
@@ -289,7 +289,8 @@ impl ProcManager {
         self.help(proc, line, call, ctx);
     }
 
-    /// Prompts a process on our own behalf, possibly for a call, and requires the answer `true`, off our turn (PM-6).
+    /// Prompts a process for the manager, possibly because of a call, and requires the answer `true`. Does not wait for
+    /// it in the manager's turn (PM-6).
     pub(super) fn help(
         &mut self,
         proc: ProcId,
@@ -431,7 +432,7 @@ impl ProcManager {
         self.revoke(client, (proc, token), name, reason);
     }
 
-    /// Notifies a client that a process it holds is revoked, with the reason for programs and for users.
+    /// Notifies a client that a process it holds is revoked: `name` is the reason for programs, `reason` for users.
     fn revoke(
         &self,
         client: ClientId,
@@ -450,7 +451,7 @@ impl ProcManager {
         }
     }
 
-    /// Returns the holder of a process that an order has ended, its loan, and the notice to send.
+    /// Returns the holder of a process that an operator's order has ended, its token, and the notice to send.
     fn holder_to_tell(&self, proc: ProcId) -> Option<(ClientId, Token, String)> {
         let shared = &self.procs.get(&proc)?.shared;
         let report = shared.exit_error()?.exit_report();
@@ -529,7 +530,7 @@ impl ProcManager {
         self.prober.tell(TryCells(vec![gone]));
     }
 
-    /// Records the cells of pools. `None`: they are not tested.
+    /// Records the cells of pools, and returns them for a test; `None` if cells are not tested.
     fn cells_of(&mut self, pools: &[PoolId]) -> Option<Vec<PoolCell>> {
         if !self.settings.cells.are_tried() || self.shutting_down {
             return None;

@@ -5,8 +5,8 @@
 //! PROMISES  A reload does not block others for long, however many pools there are. It is answered when all pools
 //!           follow it. Until then a request meets each pool in its old or new state; languages follow in the first
 //!           turn.
-//! SOURCE    couch_proc_manager 001: reload_config; pooler: reconfiguration of running pools. Processing languages'
-//!           pools first is ours.
+//! SOURCE    couch_proc_manager 001: reload_config; pooler: reconfiguration of running pools. Updating the
+//!           languages' pools first is our addition.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ use policy::pool::{
     ConfiguredName, Event, Follow, PoolId, PoolKind, PoolSettings, RemoveMode, follow, keeps_out,
 };
 
-/// Pools that follow a reload in one turn, besides languages' own in the first: about a millisecond of work.
+/// Maximum pools updated in one turn, about a millisecond of work. The first turn also updates languages' own pools.
 const POOLS_EACH_TURN: usize = 64;
 
 /// Replaces the manager's settings (`reload_config`). They are in effect when it has answered.
@@ -136,7 +136,7 @@ impl ProcManager {
         }
     }
 
-    /// Lets the next pools follow a reload after a turn of all others, including other actors.
+    /// Lets the next pools follow a reload once other messages and other actors have had a turn.
     fn follow_later(&self, ctx: &mut Context<Self>) {
         let turn = yield_now().into_actor(self);
         ctx.spawn(turn.map(|(), manager, ctx| {
@@ -252,8 +252,8 @@ impl ProcManager {
         Some(Event::StartPool { pool })
     }
 
-    /// Removes the group from a section if the group excludes the pool, and returns whether it does: other pools may
-    /// have been added to it at run time.
+    /// Returns a pool's section, without its group if the group excludes the pool, and whether it does: pools of
+    /// another language may have been added to the group at run time.
     fn fit_for_group(
         &self,
         name: &str,
@@ -307,7 +307,7 @@ impl ProcManager {
     }
 
     /// Updates how each language starts processes, and its abilities: pools of one language share the results of
-    /// probes. Returns whether the start of any pool's processes changed.
+    /// probes. Returns whether any pool's processes are now started differently.
     fn refresh_languages(&mut self) -> bool {
         let pools = self.pools.iter();
         let spoken: BTreeSet<LanguageName> = pools.map(|(_, pool)| pool.language.clone()).collect();

@@ -2,9 +2,9 @@
 //!
 //! PROMISES  Every request is answered once. It is stored only if it has to wait after its handler returns. A request
 //!           that needs an unknown ability waits for its probe; the pool continues meanwhile. A process with a
-//!           configured command is lent to users with the role `caller` only if its pool has `callers`, and never to
-//!           code of other databases; a user whose section of the configuration names pools may use no others.
-//!           Nothing is started or probed before these checks.
+//!           configured command is lent to users with the role `caller` only if its pool has `callers`, and never for
+//!           a design document of another database; a user whose section of the configuration names pools may use no
+//!           others. Nothing is started or probed before these checks.
 //! SOURCE    couch_proc_manager 001: handle_call(get_proc), the client records, the replies to get_proc.
 
 use std::sync::Arc;
@@ -325,7 +325,7 @@ impl ProcManager {
         Arc::clone(lender)
     }
 
-    /// Answers a request: through its handler's result while that runs, otherwise directly.
+    /// Answers a request: through its handler's result while the handler runs, otherwise directly.
     fn answer(&mut self, id: RequestId, answer: Answer, turn: &mut Turn) {
         let is_arriving = |(arriving, _): &(RequestId, _)| *arriving == id;
         if turn.arriving.as_ref().is_some_and(is_arriving) {

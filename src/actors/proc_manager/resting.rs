@@ -2,7 +2,7 @@
 //!
 //! SUMMARY   A process that was returned, started or taught is suspended after [`REST_AFTER`] without a loan. One
 //!           timer checks all that are due.
-//! PROMISES  A process that is returned and lent again needs no separate timer or order. A suspended one is
+//! PROMISES  A process that is lent again soon after its return needs no timer or order of its own. A suspended one is
 //!           resumed before its borrower can send it anything. Processes that run in it nevertheless are stopped
 //!           again, at its tenant's cost; if that does not help, the process is killed.
 //! LIMITS    A function's children may continue for [`REST_AFTER`] after it. Commands without a cell, and those in a
@@ -28,7 +28,7 @@ const LOOK_INTERVAL_MIN: Duration = Duration::from_millis(5);
 /// The interval between checks of suspended cells, until nothing runs in them.
 const ACTIVITY_INTERVAL: Duration = Duration::from_millis(250);
 
-/// The processor time that a cell may use after the first check. Less is noise: exiting processes free their memory.
+/// The processor time that a cell may use after the first check: exiting processes need some to free their memory.
 const REST_CPU_MAX: Duration = Duration::from_millis(200);
 
 /// After this many checks everything in a cell must have stopped: 5 seconds.
@@ -44,7 +44,7 @@ struct Settling {
 }
 
 impl Settling {
-    /// Whether the process has not been lent since.
+    /// Returns whether the process has not been lent since.
     fn is_of(&self, shared: &ProcShared) -> bool {
         !shared.is_assigned() && shared.work().since == self.since
     }
@@ -151,7 +151,7 @@ impl ProcManager {
         }));
     }
 
-    /// Stops running processes again, and kills the query server if that does not help.
+    /// Stops processes that still run, and kills the query server if they go on nevertheless.
     fn judge_rest(
         &mut self,
         (proc, since): (ProcId, Instant),

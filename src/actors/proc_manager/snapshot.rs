@@ -24,7 +24,7 @@ use policy::pool::{
     StopReason,
 };
 
-/// Requests a snapshot of the pools, not yet described.
+/// Requests a snapshot of the pools, which the caller converts.
 #[derive(Clone, Debug, Default, Message)]
 #[rtype(result = "PoolsSnapshot")]
 pub struct GetStatus {
@@ -169,7 +169,7 @@ impl KnownPool {
         }
     }
 
-    /// Returns every effective setting, including unset ones; a pool without a group has no `group`.
+    /// Returns every effective setting, including defaults; a pool without a group has no `group`.
     fn settings(&self, manager: &ManagerSettings) -> Map<String, Value> {
         let section = PoolConfig::clone(&self.section);
         let mut section = match manager.service_terms.get(&*self.name) {

@@ -33,7 +33,7 @@ use policy::pool::{
 };
 use policy::time::Timestamp;
 
-/// Characters kept of a failure.
+/// Maximum characters of a recorded failure.
 const FAILURE_CHARACTERS: usize = 1000;
 
 impl Handler<ListProcs> for ProcManager {
@@ -343,7 +343,7 @@ impl ProcManager {
         });
     }
 
-    /// Ends the channels of a pool that is gone.
+    /// Closes the channels of a pool's watchers.
     pub(super) fn end_watches(&mut self, pool: PoolId) {
         self.watchers.remove(&pool);
     }

@@ -82,7 +82,7 @@ pub(super) struct PoolTable {
 }
 
 impl PoolTable {
-    /// Returns the pool with an identity of the core.
+    /// Returns the pool with this identity, which the core assigned.
     pub(super) fn at(&self, id: PoolId) -> &Pool {
         let slot = self.slots.get(id.0 as usize).and_then(Option::as_ref);
         slot.expect("PM-1: the core names pools that it was given")
@@ -188,7 +188,7 @@ impl PoolTable {
         self.own.get(language).copied()
     }
 
-    /// Clears the configured languages.
+    /// Forgets which pools are languages' own.
     pub(super) fn clear_own(&mut self) {
         self.own.clear();
     }
@@ -349,7 +349,7 @@ impl Groups {
         groups.find(|(_, group)| group.number == number)
     }
 
-    /// Returns a group's number, creating the group if missing; drops groups without pools first.
+    /// Returns a group's number. Creates a missing group, after dropping groups without pools.
     pub(super) fn number(&mut self, name: &str) -> GroupId {
         self.find_or_make(name).number
     }

@@ -31,7 +31,7 @@ const REST: u32 = 1000;
 /// Maximum processes, openings and requests checked: about two milliseconds of work.
 const ROWS_MAX: usize = 4096;
 
-/// The same for the check after every event: tests have few.
+/// The same for the check after every event: the tables of most tests are smaller.
 const ROWS_MAX_EACH_EVENT: usize = 128;
 
 /// State of the current event.
@@ -95,7 +95,7 @@ impl ProcManager {
         self.turn(&mut turn, event, ctx);
     }
 
-    /// As [`Self::event`], for an event with a failure.
+    /// As [`Self::event`], for an event that a failure caused.
     pub(super) fn failed(&mut self, cause: ProcFailure, event: Event, ctx: &mut Context<Self>) {
         let mut turn = Turn::at(self.clock.now());
         turn.cause = Some(cause);

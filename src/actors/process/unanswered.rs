@@ -27,7 +27,7 @@ pub(super) struct UnansweredPrompt {
     pub(super) answer_to: AnswerTo,
     /// The commands, oldest first; at least one.
     pub(super) commands: std::vec::IntoIter<Command>,
-    /// The timeout of each.
+    /// The timeout of each command.
     pub(super) timeout: Duration,
     /// The configuration key that sets this timeout for a tenant, if one does.
     pub(super) tenant_key: Option<Arc<str>>,
@@ -159,7 +159,7 @@ impl Unanswered {
         is_over.then(|| (time, command, key.filter(|_| command != Command::Reset)))
     }
 
-    /// Keeps a line printed for the oldest, if output is its answer.
+    /// Keeps a line printed for the oldest, if its answer must be verbatim.
     pub(super) fn note_printed(&mut self, line: &[u8]) {
         let head = self.queue.front_mut();
         if let Some(transcript) = head.and_then(|head| head.transcript.as_mut()) {

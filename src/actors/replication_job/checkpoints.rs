@@ -3,8 +3,8 @@
 //! SUMMARY   One at a time: on a timer, at the end, and when the job is stopped. A checkpoint in progress holds both
 //!           logs. An idle job checks that both databases still exist.
 //! PROMISES  Work done after a checkpoint began does not count as recorded. Without progress nothing is recorded. A
-//!           failure ends the job, unless it is being stopped. A checkpoint ends with the lease at the latest; its
-//!           requests have timeouts, the checkpoint as a whole has none.
+//!           failure crashes the job, unless the job is being stopped. A checkpoint ends with the lease at the latest;
+//!           its requests have timeouts, the checkpoint as a whole has none.
 //! SOURCE    `couch_replicator_scheduler_job:do_checkpoint`, `do_last_checkpoint`.
 
 use std::rc::Rc;
@@ -242,7 +242,7 @@ impl ReplicationJob {
     }
 }
 
-/// 32 hexadecimal digits that no other run has.
+/// Returns 32 random hexadecimal digits, which no other run has.
 fn session_id() -> String {
     data_encoding::HEXLOWER.encode(&random::<16>())
 }

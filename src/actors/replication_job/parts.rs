@@ -36,7 +36,7 @@ use replication::worker::{Averages, Worker};
 /// How a part ended: normally, with a reason, or by a panic.
 pub(super) type Ended = Result<Result<(), Crash>, JoinError>;
 
-/// Receives a worker's next batch; `None` at the end.
+/// A worker's request for its next batch; it is answered with `None` at the end.
 type BatchRequest = oneshot::Sender<Option<Batch>>;
 
 /// A kind of part.
@@ -48,7 +48,7 @@ pub(super) enum Part {
 }
 
 impl Part {
-    /// The reason if a part ended without one.
+    /// Returns the reason for a part that ended without one.
     pub(super) fn died(self, how: &str) -> Crash {
         match self {
             Self::Reader => Crash::ChangesReaderDied(how.to_owned()),
@@ -83,6 +83,8 @@ pub(super) struct Parts {
 }
 
 impl Parts {
+    /// Starts the parts of a job.
+    ///
     /// # Errors
     /// No request can be made to the source's server.
     pub(super) fn start(
@@ -209,7 +211,7 @@ async fn manage(
     Ok(())
 }
 
-/// Waits for changes that need a worker.
+/// Waits for changes that need a worker, and returns them; `None` at the end.
 async fn next_batch(
     changes: &Consumer<Change>,
     job: &Addr<ReplicationJob>,

@@ -102,7 +102,7 @@ impl ReplicationScheduler {
         })
     }
 
-    /// Handles an event about a job; answers whether there is such a job.
+    /// Handles an event about a job; returns whether there is such a job.
     fn on_job(
         &mut self,
         id: &ReplicationId,

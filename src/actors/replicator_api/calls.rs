@@ -27,7 +27,7 @@ pub(crate) enum Replicated {
 }
 
 impl ReplicatorApi {
-    /// Carries out the body of a `_replicate` call; waits for a one-shot replication.
+    /// Carries out a `_replicate` call with this body; waits for the end of a one-shot replication.
     ///
     /// # Errors
     /// See [`ReplicatorError`].
@@ -85,7 +85,7 @@ impl ReplicatorApi {
         }
     }
 
-    /// A job is visible to its owner and to administrators only.
+    /// Cancels a job, which only its owner and administrators can see.
     async fn cancel(
         &self,
         id: ReplicationId,
@@ -138,7 +138,7 @@ impl ReplicatorApi {
     }
 }
 
-/// CouchDB interprets a bare name as one of its own databases.
+/// Refuses bare names of databases, for which CouchDB uses its own databases.
 fn refuse_bare_names(body: &Value) -> Result<(), ReplicatorError> {
     for side in ["source", "target"] {
         let url = match &body[side] {

@@ -20,7 +20,7 @@ pub(crate) enum ReplicatorError {
          URL of source and target"
     )]
     BareName(String),
-    /// The id is unknown: the source does not return its filter. Worth a retry.
+    /// The replication's id cannot be computed, since the source does not return the filter's code. Worth a retry.
     #[error("{0}")]
     Filter(String),
     /// A selection or an order for jobs is invalid. The caller's fault.

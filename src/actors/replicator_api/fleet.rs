@@ -44,7 +44,7 @@ const DAEMONS_MAX: usize = 1000;
 /// How much the computed time of one renewal may vary between reads.
 const HEARD_JITTER: Duration = Duration::from_secs(2);
 
-/// How long the status of a document without a request for a replication is kept.
+/// How long the status of a document that requests no replication is kept.
 const FORGET_AFTER: Duration = Duration::from_secs(60);
 
 /// This daemon's part in its fleet.
@@ -88,7 +88,7 @@ impl DaemonRow {
 #[derive(Default)]
 struct Memory {
     daemons: BTreeMap<Epoch, DaemonRow>,
-    /// The greatest number of each epoch's statuses.
+    /// The greatest status number read from each epoch.
     numbers: BTreeMap<Epoch, u64>,
     transient: BTreeMap<Arc<str>, Arc<OtherStatus>>,
     /// This daemon's latest report.
@@ -176,7 +176,7 @@ impl OtherJob {
 }
 
 impl Fleet {
-    /// Makes `states` track changes.
+    /// Creates an empty view of the fleet, and makes `states` track changes.
     pub fn new(options: FleetOptions, states: Arc<DocStates>) -> Self {
         states.lock().track();
         Self {

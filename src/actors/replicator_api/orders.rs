@@ -42,7 +42,7 @@ pub(super) enum Ordered {
     Kept,
 }
 
-/// An order to jobs of other daemons.
+/// An order for jobs of other daemons.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum OtherOrder {
     Job(JobOrder),
@@ -93,8 +93,8 @@ pub(crate) fn sent(order: &Order) -> (Sender, String) {
 }
 
 impl ReplicatorApi {
-    /// Stores the settings that an order makes for jobs of other daemons, and leaves the order for them. Returns the
-    /// result for each, in the same order.
+    /// Stores the settings that an order changes in jobs of other daemons, and leaves the order for those daemons.
+    /// Returns one result for each of `others`.
     pub(super) async fn order_others(
         &self,
         fleet: &Fleet,

@@ -1,4 +1,4 @@
-//! Documents without a job in lists of jobs: completed, failed, or not yet able to start.
+//! Documents that have no job but appear in lists of jobs: completed, failed, or not yet able to start.
 //!
 //! LIMITS    All documents in the requested states are read, [`super::BATCH`] at a time.
 
@@ -16,8 +16,8 @@ use policy::schedule::WallTime;
 use store::Document;
 
 impl ReplicatorApi {
-    /// Visits each selected document, in the order of ids: as in `_scheduler/docs`, with the further members of a
-    /// job, and the time of the state.
+    /// Calls `each` for the selected documents, in the order of ids: with the document as in `_scheduler/docs` plus the
+    /// further members of a job, with its facts, and with the time of its state.
     ///
     /// # Errors
     /// The store fails, or the service is shutting down.
@@ -65,7 +65,7 @@ impl ReplicatorApi {
         Ok(())
     }
 
-    /// Makes a document run again: removes the outcome of its replication.
+    /// Makes a document's replication run again, by removing its outcome.
     ///
     /// # Errors
     /// The document is gone, or the store fails.

@@ -70,7 +70,7 @@ fn job_and_document(info: &JobInfo) -> Value {
     value
 }
 
-/// Returns a job's members common to all pages.
+/// Returns the members that all views of a job have in common.
 fn job_and_task(info: &JobInfo) -> Value {
     let replication = &info.replication;
     let doc = replication.doc.as_ref();

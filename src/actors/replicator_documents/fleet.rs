@@ -211,7 +211,7 @@ impl ReplicatorDocuments {
         self.fleet.is_none() || self.table().see(&document.id, document.seq)
     }
 
-    /// Returns a document's lease; `None` if every document is owned.
+    /// Returns a document's lease; `None` if this daemon owns every document.
     ///
     /// # Errors
     /// The document must not be acted on.
@@ -325,7 +325,7 @@ impl ReplicatorDocuments {
 
     /// Reads claimed documents in batches: the next batch once the scheduler has the jobs of this one.
     fn read_claimed(&self, mut docs: Vec<(DocId, Claim)>, ctx: &mut Context<Self>) {
-        // Claims are unordered. Neighbours are found faster than distant documents, here and in the database.
+        // Claims are unordered; sorted documents are found faster, here and in the database.
         docs.sort_unstable();
         let reader = ClaimedReader {
             store: self.options.database.store().clone(),
@@ -338,7 +338,7 @@ impl ReplicatorDocuments {
         ctx.spawn(added.finish());
     }
 
-    /// Makes jobs for claimed documents. Ends when the scheduler has them.
+    /// Makes jobs for claimed documents. The returned future ends when the scheduler has them.
     fn take_claimed(
         &mut self,
         docs: Vec<ClaimedDoc>,

@@ -16,11 +16,11 @@ use policy::ownership::{DocId, Epoch};
 use store::StoreError;
 use store::fleet::{FleetStore, IdTaken, JobNote, JobRow};
 
-/// Maximum documents in a request of several calls.
+/// Maximum documents in a request that combines several calls.
 const BATCH: usize = 256;
 
-/// The result of each note: the row of the document's job; or the owner of the replication; `None` if the document is
-/// not owned.
+/// The result of each note: the row of the document's job, or the other document that has the replication's id; `None`
+/// if the document is not owned.
 pub(super) type Noted = Result<Vec<Option<Result<JobRow, IdTaken>>>, StoreError>;
 
 /// Notes of one epoch written together, one for each document.

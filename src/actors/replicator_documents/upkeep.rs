@@ -1,4 +1,4 @@
-//! Keeps the store small: purges deleted documents after their time, then compacts the file.
+//! Keeps the store small: purges deleted documents after `[store] deleted_kept_for`, then compacts the file.
 //!
 //! PROMISES  A request to the store waits for at most [`PURGE_BATCH`] purges, or for one compaction, of which there
 //!           is at most one per [`COMPACT_WAIT`]. The store is not opened for this.
@@ -21,12 +21,12 @@ const PURGE_WAIT: (Duration, Duration) = (Duration::from_secs(1), Duration::from
 /// Minimum time between two compactions.
 const COMPACT_WAIT: Duration = Duration::from_secs(10);
 
-/// Works while the store exists.
+/// Waits until the store is open, and keeps it small until it is closed.
 pub(super) async fn keep_small(options: Rc<DocumentsOptions>, log: Logger) {
     let store = options.database.store();
     let mut config = options.config.clone();
     let mut compacted: Option<Instant> = None;
-    // Also handles the remains of an earlier run of the service.
+    // An earlier run of the service may have left space to compact.
     let mut is_due = true;
     let mut is_told = false;
     if store.updates().wait_for(Option::is_some).await.is_err() {

@@ -58,8 +58,8 @@ fn waits(state: &PoolState) -> bool {
 /// A pending request for a process: its answer, and the pool, if known.
 pub(super) type Asked = LocalBoxFuture<'static, (Result<Lease, CallError>, Option<WatchedPool>)>;
 
-/// Requests a process, with this timeout, and teaches it. One that does not learn is returned as broken, and another
-/// one is tried.
+/// Requests a process with this timeout, and repeats the client's lessons to it. A process that fails a lesson is
+/// returned as broken, and another is tried.
 pub(super) fn ask(
     session: &Rc<Session>,
     want: &Want,

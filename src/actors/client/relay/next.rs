@@ -40,14 +40,14 @@ impl Relay {
             Poll::Ready(Err(_)) => return Poll::Ready(Event::ReaderGone),
             Poll::Ready(Ok(())) | Poll::Pending => {}
         }
-        // After the last answers of a process, which precede its end.
+        // Signals are polled after the answers: a process's last answers precede its end.
         while let Poll::Ready(Some(signal)) = self.signals.poll_recv(cx) {
             match signal {
                 Signal::ProcessDown => return Poll::Ready(Event::ProcessDown),
                 Signal::Stop => self.stopping = true,
             }
         }
-        // Input not yet given to a process is for the next service, which cannot continue a list.
+        // Input not yet given to a process is left to the next service, if that can continue the conversation.
         let in_hand = if self.taught.is_portable() {
             self.sent
         } else {
@@ -117,7 +117,7 @@ impl Relay {
                 return Poll::Ready(Event::GiveBack);
             }
             let due = Instant::now() + due.since(now);
-            // An earlier timer is kept: it checks the time again, so that lines set no timers.
+            // A timer that fires earlier is kept, and only checks the time again: so a line need not set it.
             if self.timer.is_elapsed() || self.timer.deadline() > due {
                 self.timer.as_mut().reset(due);
             }

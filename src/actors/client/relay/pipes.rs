@@ -1,8 +1,8 @@
 //! The two pipes of an attached client: its lines and the answers.
 //!
 //! PROMISES  Nothing here blocks or grows beyond a limit that its owner checks. A write without a reader fails.
-//! LIMITS    The descriptors are made non-blocking, which affects the pipe's end: the client reopens the pipes before
-//!           it passes them.
+//! LIMITS    The descriptors are made non-blocking, which affects every process that shares them: so the client
+//!           reopens the pipes before it passes them.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -57,7 +57,7 @@ impl InputPipe {
         self.buffer.add(unread);
     }
 
-    /// Appends incomplete and unprocessed input; `None` if a line is too long.
+    /// Moves the remaining input to `unread`, including an incomplete line; `None` if a line is too long.
     pub(super) fn take_unread(&mut self, unread: &mut Vec<u8>) -> Option<()> {
         while let Some(line) = self.buffer.next_line().ok()? {
             unread.extend_from_slice(&line);

@@ -2,8 +2,8 @@
 //!
 //! SUMMARY   [`Resume`] has the lines that taught the client's process, and the client's unanswered input. The client
 //!           passes it with its pipes to the next service, without parsing it.
-//! PROMISES  It is sent only between two lines: no answer has begun, and no process has a line. A client that alters
-//!           it gains nothing: it could have sent the same lines.
+//! PROMISES  It is sent only between two lines: no answer has begun, and no process works on a line. A client that
+//!           alters it gains nothing: it could have sent the same lines.
 //! LIMITS    At most [`RESUME_BYTES_MAX`].
 
 use bytes::Bytes;
@@ -34,7 +34,7 @@ impl Resume {
         }
     }
 
-    /// Returns the taught lines and further input; `None` if they cannot be taken over.
+    /// Adds the taught lines to `taught`, and returns the further input; `None` if they cannot be taken over.
     pub(super) fn restore(self, taught: &mut Taught) -> Option<Bytes> {
         for line in self.taught {
             let line = Bytes::from(line);

@@ -62,7 +62,7 @@ impl Session {
         self.flush();
     }
 
-    /// Queues the line for a lost process.
+    /// Queues the line that reports a lost process.
     fn push_down(&self, proc: ProcToken, name: &str, reason: &str) {
         let notice = json!({"down": proc.to_string(), "name": name, "reason": reason});
         self.push_raw(format!("{notice}\n").as_bytes());
@@ -80,7 +80,7 @@ impl Session {
             .cloned()
     }
 
-    /// Removes the client's process with this name.
+    /// Removes and returns the client's process with this name.
     pub(in crate::actors::client) fn release(
         &self,
         name: Option<ProcToken>,

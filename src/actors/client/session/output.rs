@@ -20,8 +20,8 @@ use crate::messages::client_error::ErrorReply;
 const LINGER: Duration = Duration::from_secs(2);
 
 impl Session {
-    /// Queues a reply: a member with its value, and others, each after a comma. Over the memory limit, queues an error
-    /// instead.
+    /// Queues a reply: a member with its value, and further members, each preceded by a comma. Over the memory limit,
+    /// queues an error instead.
     pub(in crate::actors::client) fn push(
         &self,
         id: &str,
@@ -47,7 +47,7 @@ impl Session {
         self.push_error_with(id, error, b"");
     }
 
-    /// As [`Self::push_error`], with further members, each after a comma.
+    /// As [`Self::push_error`], with further members, each preceded by a comma.
     pub(in crate::actors::client) fn push_error_with(
         &self,
         id: &str,
@@ -91,7 +91,7 @@ impl Session {
                 Ok(Ok(())) => {}
                 Ok(Err(_)) => break,
                 Err(_) => {
-                    // The system reports the socket writable only once it has much space: try with less.
+                    // The system reports a socket as writable only when much space is free: try with less.
                     self.write_as(|bytes| {
                         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
                         Ok(rustix::net::send(&self.stream, bytes, flags)?)
