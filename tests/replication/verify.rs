@@ -203,7 +203,7 @@ async fn different_bytes_of_the_same_length_are_found_only_by_a_deep_comparison(
     let (status, out, _) = two.verified(&["--deep"]).await;
     assert_eq!(status, Some(65), "{out}");
     assert!(
-        out.contains(" .. (not compared: no URL can name it"),
+        out.contains(" .. (not compared: no URL can name the attachment"),
         "{out}"
     );
 }
