@@ -1,8 +1,8 @@
 //! Health: problems, when they began, and their remedies.
 //!
 //! SUMMARY   [`findings`] finds problems in the states of pools, services, replications and the fleet; [`problems`]
-//!           tracks which of them last. [`HealthBoard`] has the latest list for all readers; [`losses`] keeps losses
-//!           over restarts; [`report`] is exchanged by the daemons of a fleet.
+//!           reports those that persist. [`HealthBoard`] holds the latest list for all readers; [`losses`] keeps losses
+//!           across restarts; [`report`] is exchanged by the daemons of a fleet.
 //! CALLED    By the HealthWatcher, every few seconds; by HTTP and metrics.
 
 pub(crate) mod findings;

@@ -205,7 +205,7 @@ impl ReplicatorApi {
         self.database().states().lock().count(DocState::Failed)
     }
 
-    /// Returns a job by its id or its document's, in the form for users.
+    /// Finds a job by its id or its document's id, and returns it as users see it.
     ///
     /// # Errors
     /// There is none, or the service is shutting down.
@@ -216,7 +216,7 @@ impl ReplicatorApi {
         })
     }
 
-    /// Returns a job of this daemon in the form for users.
+    /// Returns a job of this daemon as users see it.
     fn shown(&self, info: &JobInfo) -> Value {
         self.with_daemon(view::job(info))
     }
@@ -269,8 +269,8 @@ impl ReplicatorApi {
     /// `_scheduler/docs`.
     ///
     /// # Errors
-    /// The store fails, or the service is shutting down. In a fleet a store that was open before may fail: then
-    /// documents are shown as far as they are known.
+    /// The store fails, or the service is shutting down. In a fleet, a failure after the store was opened is no
+    /// error: documents are shown as far as they are known.
     pub async fn docs(
         &self,
         mut page: Page,

@@ -22,8 +22,7 @@ use crate::query_server::reduce::{Builtin, InvalidValue, ReduceContext, SumLimit
 use crate::query_server::told::{FunctionName, ReportedError};
 use json::JsonList;
 
-/// The name of the error of a result that does not shrink enough; also the name of the result's member that holds the
-/// error.
+/// The name of the error for a result that does not shrink enough, and of the result's member that holds this error.
 pub(super) const OVERFLOW: &str = "reduce_overflow_error";
 
 /// Maximum total length of a call's results, in bytes: the result of each function may be as long as all rows.
@@ -60,7 +59,7 @@ impl<'a> Results<'a> {
         if self.bytes > RESULTS_BYTES_MAX {
             let reason = format!(
                 "the results have more than {RESULTS_BYTES_MAX} bytes together; reduce with fewer functions at once, \
-                 or to less"
+                 or to shorter results"
             );
             return Err(at(FunctionError::refused("too_large", reason)));
         }
@@ -413,14 +412,14 @@ mod tests {
     }
 
     #[test]
-    fn only_an_object_that_says_so_is_an_overflow() {
+    fn only_an_object_with_the_overflow_error_is_an_overflow() {
         let is = |json: &str| is_overflow(json);
         assert!(is(r#"{"reduce_overflow_error":"too long"}"#));
         assert!(!is(r#"{"error":"x"}"#) && !is("\"reduce_overflow_error\"") && !is("[1]"));
     }
 
     #[test]
-    fn the_limit_of_sums_is_that_of_the_query_servers() {
+    fn the_sum_limit_is_read_from_the_arguments_of_reset() {
         let limit = sum_limit_of(
             r#"{"reduce_limit":"log","reduce_limit_threshold":5000,"reduce_limit_ratio":2.0}"#,
         );

@@ -22,8 +22,8 @@ const CHAOS_MAX: Duration = Duration::from_secs(40);
 const CLIENTS: usize = 12;
 const LIMIT: u32 = 4;
 
-/// Prompts that make a child misbehave. Late lines are omitted: once the next prompt is sent, they look like its
-/// answer.
+/// Prompts that make a child misbehave. None prints a line late: it would look like the answer to the
+/// next prompt.
 const MISDEEDS: [&str; 15] = [
     "garbage",
     "blank",

@@ -28,7 +28,7 @@ impl Claims {
         self.0.count.get()
     }
 
-    /// Waits until a claim has ended since the last call.
+    /// Waits until a claim ends; returns at once if one has ended since the last call.
     pub async fn fewer(&self) {
         self.0.fewer.notified().await;
     }

@@ -1,4 +1,4 @@
-//! HTTP on the Unix socket: the system names the peer, and some operations are answered only there.
+//! HTTP on the Unix socket: the kernel identifies the peer, and some operations are answered only there.
 
 use settee::operations::{Route, Who};
 use strum::VariantArray;

@@ -374,7 +374,7 @@ impl Ownership {
         self.hear(request, counts, out);
     }
 
-    /// Whether a claim is in flight: its answer makes its documents known.
+    /// Whether this claim still awaits its answer, which adds its documents.
     fn is_claiming(&self, claim: Claim) -> bool {
         self.order
             .as_ref()

@@ -2,7 +2,7 @@
 //!
 //! SUMMARY   [`Layout::new`] takes the document's text and its attachments; [`Layout::length`] is the length of the
 //!           whole body; [`Layout::before`] and [`Layout::end`] are the texts around the attachments' bytes.
-//! PROMISES  The length is exact, so the body needs no chunked encoding. A name cannot end its header.
+//! PROMISES  The length is exact, so the body needs no chunked encoding. A name cannot inject a header.
 //! SOURCE    `couch_doc:doc_to_multi_part_stream`: attachments follow in the order of the
 //!           document, each in the encoding in which it is stored.
 //! DIFFERS   Quotes and control characters in names are escaped as browsers do (`%22`): receivers match parts by
@@ -37,8 +37,8 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// Lays out a document with at least one attachment. `boundary` must not occur in the body: 32 random digits do
-    /// not.
+    /// Lays out a document with at least one attachment. `boundary` must not occur in the body; 32 random hex
+    /// digits suffice.
     pub fn new(boundary: &str, document: &str, following: &[Following]) -> Self {
         let mut text = format!(
             "--{boundary}\r\nContent-Type: application/json\r\n\r\n{document}\r\n--{boundary}"
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_can_not_end_its_header() {
+    fn a_name_cannot_inject_a_header() {
         let mut attachment = following("a\"\r\nX: y\u{e9}", 1, None);
         attachment.content_type = "text/plain\r\nX: z".to_owned();
         let layout = Layout::new("B", "{}", &[attachment]);

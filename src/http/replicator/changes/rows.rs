@@ -11,7 +11,7 @@ use crate::replicator::members::DocMembers;
 use mango::Selector;
 use store::Document;
 
-/// Returns a sequence number for clients, with the mark of its origin.
+/// Returns a sequence for clients: the number, and the mark of the numbering that it belongs to.
 pub(in super::super) fn seq(number: u64, mark: &str) -> String {
     format!("{number}-{mark}")
 }

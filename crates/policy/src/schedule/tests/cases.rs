@@ -126,7 +126,7 @@ fn stop_oldest_first() {
     assert_eq!(head.stopped(), ["4"]);
     assert_eq!(head.cycle(1, 1).running(), ["7"]);
 
-    // Trimmed jobs count as churn; the rest of the churn rotates.
+    // Trimmed jobs count as churn; the rest of `max_churn` is used to rotate.
     let mut head = World::new(RuleSet::Current, jobs());
     assert_eq!(head.cycle(2, 20).running(), ["4", "7"]);
     assert_eq!(head.cycle(1, 20).running(), ["5"]);
