@@ -167,7 +167,7 @@ pub(crate) const BOUNDS: [u64; 22] = {
 const RANGES: usize = BOUNDS.len() + 1;
 
 /// For each power of two, how many bounds are below it. A bound is at least twice the previous one, so at most one
-/// lies between a power of two and any number below the next.
+/// lies between two consecutive powers of two.
 const BELOW: [u8; 64] = {
     let mut below = [0; 64];
     let mut power = 0;
@@ -188,7 +188,7 @@ fn range_of(nanoseconds: u64) -> usize {
     below + usize::from(BOUNDS.get(below).is_some_and(|bound| *bound < nanoseconds))
 }
 
-/// The number of times in each range, and their sum.
+/// The number of durations in each range, and the sum of all.
 #[derive(Debug, Default)]
 pub(crate) struct Histogram {
     ranges: [AtomicU64; RANGES],
@@ -269,7 +269,7 @@ impl Times {
         Duration::from_nanos(self.sum)
     }
 
-    /// Returns each bound, in seconds, with the number of times up to it.
+    /// Returns each bound, in seconds, with the number of durations up to it.
     pub(crate) fn cumulative(&self) -> impl Iterator<Item = (f64, u64)> {
         let mut count = 0;
         BOUNDS.iter().zip(self.ranges).map(move |(bound, more)| {
@@ -293,8 +293,8 @@ impl Times {
             })
     }
 
-    /// Returns the time that this share of them does not exceed, in seconds, interpolated within its range; 0 if
-    /// there are none.
+    /// Returns the quantile for `share`, such as 0.5 for the median: in seconds, interpolated within its range; 0 if
+    /// nothing was counted.
     pub(crate) fn quantile(&self, share: f64) -> f64 {
         let mut rank = self.count() as f64 * share;
         let mut last = 0.0;

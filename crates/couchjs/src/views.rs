@@ -29,9 +29,9 @@ pub(super) struct ViewFunction {
     /// Writes the rows that `write_rows` cannot.
     written: Persistent<Function<'static>>,
     kind: ViewKind,
-    /// Whether it has emitted a row, and the first promise that it returned, or else its first value; recorded only
-    /// for reports.
+    /// Whether it has emitted a row; recorded only for reports.
     emitted: Cell<bool>,
+    /// The first promise that it returned, or else its first value; recorded only for reports.
     returned: RefCell<Option<Returned>>,
     /// The beginning of its source, which names it in errors.
     excerpt: String,

@@ -36,7 +36,7 @@ pub(super) fn closed(path: &Path) -> Option<PathBuf> {
 pub(super) fn told(closed: &Path, remedy: &str) -> String {
     let closed = closed.display();
     format!(
-        "the users of cells are in no group, so what commands read and the folders on the way to it must be \
+        "the users of cells are in no group, so every path that a command reads, with its parent folders, must be \
          readable by others, and '{closed}' is not: `chmod o+rx '{closed}'`, or {remedy}"
     )
 }

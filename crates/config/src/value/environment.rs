@@ -12,7 +12,7 @@ const KEPT_BACK: [&str; 2] = ["SETTEE_", "COUCHDB_"];
 
 /// Returns the variables as a list, or the first mistake.
 pub(super) fn read(raw: &Raw) -> Result<Value, String> {
-    let mut entries = raw.entries().ok_or("variables are text")?;
+    let mut entries = raw.entries().ok_or("the variables are not text")?;
     if entries == [""] {
         entries.clear();
     }
@@ -35,7 +35,9 @@ pub(super) fn read(raw: &Raw) -> Result<Value, String> {
             ));
         }
         if value == Some(HIDDEN) {
-            return Err(format!("{name}: this is how a value is shown, not a value"));
+            return Err(format!(
+                "{name}: {HIDDEN} is what output shows instead of the value"
+            ));
         }
         if names.contains(&name) {
             return Err(format!("{name} is listed twice"));

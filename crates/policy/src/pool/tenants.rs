@@ -158,7 +158,7 @@ pub(crate) struct Tenants {
     rows: FxHashMap<DbKey, Has>,
     /// Remaining processor time.
     pub(crate) shares: Shares,
-    /// When the first tenant's debt ends.
+    /// When the next debt ends.
     pub(crate) wake: Option<Timestamp>,
     /// Tenants that reached or left a bound of processes or processor time in this event.
     changed: Vec<DbKey>,
@@ -385,7 +385,7 @@ impl Pools {
                     self.offer(oldest, out);
                 }
             }
-            // Other pools may be able to serve waiters behind one that its own pool cannot serve.
+            // If a pool cannot serve its first waiter, other pools may be able to serve those behind it.
             if !is_held_back && !self.ledger.roaming.is_empty() {
                 for index in 0..self.pools.len() {
                     self.take_over(PoolId(index as u32), out);

@@ -73,7 +73,7 @@ pub(super) enum Then {
     Pend,
     /// It is paused.
     Pause(Pause),
-    /// It was removed, and no longer has an account.
+    /// It was removed: its key's account no longer counts it, and its row is removed too.
     Leave,
 }
 
@@ -329,8 +329,8 @@ impl Jobs {
         self.running.iter().copied()
     }
 
-    /// Returns the priorities of jobs that wait for their turn, highest first, at most `count`: of jobs that could
-    /// run, and of those that can once they have stopped.
+    /// Returns the priorities of at most `count` jobs, highest first: of jobs that wait for their turn, and of stopping
+    /// jobs that will wait again.
     pub(super) fn waiting_levels(&self, count: usize) -> Vec<Level> {
         let ready = self.next_few(count).into_iter();
         let mut levels: Vec<Level> = ready.map(|slot| self.get(slot).level).collect();
