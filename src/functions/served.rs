@@ -1,6 +1,6 @@
 //! A function call from start to end.
 //!
-//! SUMMARY   [`QueryServers::begin`] makes a [`BegunCall`] and the client whose processes serve it;
+//! SUMMARY   [`QueryServers::begin`] returns a [`BegunCall`] and the [`QueryServers`] to run it with;
 //!           [`BegunCall::end`] ends it. [`QueryServers::serve`] does both for a [`FunctionRequest`].
 //! PROMISES  Every call of the socket and of HTTP is recorded once, at its end. A call dropped before, because its
 //!           connection closed or its client cancelled it, ends as `disconnected`; one that panics, as an internal
@@ -97,7 +97,7 @@ impl Drop for BegunCall {
 }
 
 impl QueryServers {
-    /// Begins a call, served through the returned client.
+    /// Begins a call, which is to be run with the returned [`QueryServers`].
     pub(crate) fn begin(&self, subject: Subject, options: &CallOptions) -> (Self, BegunCall) {
         let request_id = options.request_id.clone().unwrap_or_else(RequestId::made);
         let call = Call::new(

@@ -40,7 +40,7 @@ metrics! {
         /// Documents that this daemon claimed, including new ones
         counter("settee.fleet_takeovers", "settee_fleet_takeovers_total")
             => pub(crate) takeovers: Counter;
-        /// Replication documents without an owner with a valid lease, as this daemon last read
+        /// Replication documents that no daemon with a valid lease owns, as of this daemon's last read
         gauge("settee.fleet_documents_unowned", "settee_fleet_documents_unowned")
             => unowned: Gauge;
         /// How long there have been unowned documents; 0: none
@@ -133,7 +133,7 @@ impl Moment {
         u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX - 1) + 1
     }
 
-    /// Sets it to this time from now.
+    /// Sets it to now plus `time`.
     fn set_in(&self, time: Duration) {
         let time = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         self.at.set(self.now().saturating_add(time));

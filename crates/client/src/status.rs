@@ -70,7 +70,7 @@ pub struct PoolStatus {
     pub hard_limit: u32,
     /// The soft limit in force.
     pub soft_limit: u32,
-    /// Processes lent, taught or reset.
+    /// Processes that are lent, being taught or being reset.
     pub used: u32,
     /// Idle processes.
     pub free: u32,
@@ -250,7 +250,7 @@ pub struct Totals {
     /// Processes that forgot their tenant and so were not replaced.
     #[serde(default)]
     pub forgot: u64,
-    /// Isolates made for tenants; the other lent processes already had one.
+    /// Isolates made for tenants; none is made if the lent process has the tenant's already.
     #[serde(default)]
     pub isolates_made: u64,
     /// Isolates evicted for others.

@@ -52,7 +52,7 @@ impl Parser {
         Self::within(MEMORY_BYTES)
     }
 
-    /// Starts an engine in addition to those of functions, whose memory limit this is.
+    /// Starts an engine in addition to the functions' engines; `memory_bytes` is their memory limit.
     pub(super) fn beside(memory_bytes: usize) -> Option<Self> {
         Self::within((memory_bytes / BESIDE_PART).max(BESIDE_BYTES_MIN))
     }
@@ -64,8 +64,8 @@ impl Parser {
     }
 
     pub(super) fn parse(&self, source: &str) -> Parsed {
-        // The engine's texts end in a NUL, so another control character replaces it, which is valid in the same places:
-        // in literals and comments.
+        // The engine takes NUL-terminated text, so a NUL in the source becomes another control character, which is
+        // valid in the same places: in literals and comments.
         let source = CString::new(source.replace('\0', "\u{1}")).expect("no NUL is left");
         self.0
             .with(|ctx| match Script::compile(&ctx, c"source", &source) {

@@ -250,7 +250,7 @@ impl ProcManager {
             time: self.settings.os_process_timeout / PROBE_SHARE,
         });
         let manager = ctx.address();
-        // Ends with the answer. A caller that has gone returns a lease by dropping it.
+        // Ends with the answer. If the caller has gone, dropping the answer returns its lease.
         actix_rt::spawn(async move {
             // A probe that a shutdown interrupts leaves the ability unknown.
             let _ = probed.await;
@@ -303,7 +303,7 @@ impl ProcManager {
             loan: None,
         };
         self.begin_cost(proc, db, ctx);
-        // A caller that has gone returns the lease by dropping it.
+        // If the caller has gone, dropping the lease returns it.
         self.answer(id, Ok(lease), turn);
     }
 

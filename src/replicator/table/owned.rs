@@ -22,7 +22,7 @@ pub(super) struct OwnedDoc {
     is_stopping: bool,
 }
 
-/// However a claim ends, no further checkpoint or outcome of it begins.
+/// However a claim ends, no write of a checkpoint or an outcome begins under it afterwards.
 impl Drop for OwnedDoc {
     fn drop(&mut self) {
         self.lease.lose();

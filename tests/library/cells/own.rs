@@ -190,7 +190,7 @@ fn a_server_in_a_cell_closes_inherited_descriptors() {
     let server = Running::start(&mut couchjs(&[]));
     fcntl_setfd(&file, FdFlags::CLOEXEC).unwrap();
     let Ok(entries) = fs::read_dir(format!("/proc/{}/fd", server.child.id())) else {
-        return eprintln!("skipped: reading the descriptors takes root");
+        return eprintln!("skipped: reading the descriptors requires root");
     };
     let mut open: Vec<String> = entries
         .map(|entry| fs::read_link(entry.unwrap().path()).unwrap())
@@ -363,7 +363,7 @@ fn strict_refuses_to_start_if_a_layer_is_missing_and_reports_the_layer_and_the_c
 fn servers_share_the_code_of_the_program() {
     let server = Running::start(&mut couchjs(&[]));
     let Ok(maps) = fs::read_to_string(format!("/proc/{}/smaps", server.child.id())) else {
-        return eprintln!("skipped: reading the memory map takes root");
+        return eprintln!("skipped: reading the memory map requires root");
     };
     let program = fs::canonicalize(SETTEE).unwrap();
     let (mut is_code, mut own_kib) = (false, 0);

@@ -110,7 +110,7 @@ impl Sockets {
     }
 }
 
-/// A service client's connection, if it has one, whose process knows its function, and how its connections ended.
+/// A service client's connection, to a process that has learned its function, and how earlier connections ended.
 #[derive(Default)]
 struct Lent {
     connection: Option<BufReader<UnixStream>>,

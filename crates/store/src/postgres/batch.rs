@@ -1,4 +1,4 @@
-//! The writes of one transaction: reads, decisions, and statements.
+//! The writes of one transaction: decided in memory on the rows that it read, and saved at its commit.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -95,7 +95,7 @@ pub(super) struct Before {
     pub at: i64,
     pub documents: Vec<Row>,
     pub locals: Vec<Row>,
-    /// Id, whether it is wanted, and the owner of each document's job.
+    /// For each job: the document's id, whether a replication is wanted, and the owner.
     pub jobs: Vec<Row>,
 }
 
