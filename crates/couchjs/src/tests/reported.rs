@@ -338,6 +338,6 @@ fn traces_in_answers_do_not_name_modules() {
     );
     let reason = lines[1].last().unwrap()[2].as_str().unwrap();
     let trace = "    at <anonymous> (<input>:1:73)\n    at <anonymous> (eval_script:1:43)\n    at apply (native)\n    \
-                 at show (render:88:48)\n";
+                 at show (render:89:48)\n";
     assert!(reason.ends_with(trace), "{reason}");
 }
