@@ -130,7 +130,7 @@ const BOUND: &[(isize, &str)] = &[
         "an unknown parameter of GET is refused: a misspelt filter listed everything",
     ),
     (
-        160,
+        164,
         "certificates read again do not replace a newer configuration, a log that fails without losses says so, and \
          clients leave the language of a call to the pool that it names",
     ),
