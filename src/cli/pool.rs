@@ -1,6 +1,6 @@
 //! `settee pool`: manages the pools of the running service.
 //!
-//! SUMMARY   Sends one request for each subcommand; prints the changes, one a line, or the service's answer.
+//! SUMMARY   Sends one request for each subcommand; prints the changes, one per line, or the service's answer.
 //! PROMISES  No option carries a command: a pool names a language of the service's configuration.
 //! LIMITS    Changes last until the service is restarted; permanent ones belong in `[pools.NAME]`.
 

@@ -1,6 +1,6 @@
 //! The built-in JavaScript query server: CouchDB's `couchjs` on QuickJS-ng.
 //!
-//! SUMMARY   Reads one JSON array a line and answers one line each: views, searches, design documents.
+//! SUMMARY   Reads one JSON array per line, and answers each with one line: views, searches, design documents.
 //! PROMISES  Every complete line gets an answer, regardless of user code; after a fatal one the server ends with
 //!           status 255. Each user function has its own realm and gets no objects of others, except the design
 //!           document as `this`. A memory limit and a stack limit always hold; [`memory`] defines what counts.

@@ -403,7 +403,7 @@ fn cut(text: &str, characters: usize) -> String {
     }
 }
 
-/// Returns the path of a design document's function in the form for errors.
+/// Returns the path of a design document's function as errors show it.
 pub(super) fn path_of(path: &[String]) -> Json {
     json!(cut(&path.join("/"), NAME_CHARACTERS_MAX))
 }

@@ -83,7 +83,7 @@ pub(super) fn module_file(id: &str) -> String {
     MODULE.chars().chain(id).collect()
 }
 
-/// Returns the trace in the form for answers, in which modules have no files of their own.
+/// Returns the trace as answers show it: without files for modules.
 pub(super) fn without_modules(stack: &str) -> Cow<'_, str> {
     const BEGINS: &str = " (module:";
     if !stack.contains(BEGINS) {

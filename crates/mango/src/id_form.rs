@@ -1,6 +1,6 @@
 //! The form of selectors in replication ids.
 //!
-//! SUMMARY   [`id_form`]: [`node`] makes operators explicit and pushes field names, joined by points, to the leaves;
+//! SUMMARY   [`id_form`]: [`node`] makes operators explicit and pushes field names, joined by dots, to the leaves;
 //!           [`push_negations`] pushes negations to the leaves; then names are sorted. Equivalent selectors often get
 //!           the same form, and so share checkpoints.
 //! PROMISES  The form never changes: a replication whose id changes starts over. `tests/id_forms.tsv` has the

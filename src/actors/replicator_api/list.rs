@@ -122,7 +122,7 @@ impl ReplicatorApi {
         list
     }
 
-    /// Returns jobs and documents in the form for users; omits jobs that have ended since.
+    /// Returns jobs and documents as users see them; omits jobs that have ended since.
     async fn rows(&self, found: Vec<Found>) -> Result<Vec<Value>, ReplicatorError> {
         let mut rows = Vec::new();
         for part in found.chunks(JOBS_MAX) {

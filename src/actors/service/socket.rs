@@ -1,4 +1,4 @@
-//! Sockets of services: opened, kept over restarts and reloads, given up.
+//! Sockets of services: opened, kept across restarts and reloads, given up.
 //!
 //! SUMMARY   [`ServiceSockets`] holds each service's socket by name. A new set of services is first prepared, which
 //!           opens new sockets, and then committed, which cannot fail.

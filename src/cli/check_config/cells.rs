@@ -24,9 +24,9 @@ use child::cell::trial::CellTrial;
 pub(super) struct Findings {
     /// Comments of a TOML file.
     pub(super) text: String,
-    /// Pools whose program is missing or has unreadable files, one a line.
+    /// Pools whose program is missing or has unreadable files, one per line.
     programless: Vec<String>,
-    /// Layers missing for strict pools, one a line.
+    /// Layers missing for strict pools, one per line.
     lacking: Vec<String>,
 }
 

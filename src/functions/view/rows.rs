@@ -46,7 +46,7 @@ impl Row<'_> {
         text.extend_from_slice(FRAME[3]);
     }
 
-    /// Returns the row in the form for reducers.
+    /// Returns the row as reducers take it.
     pub(super) fn texts(&self) -> ReduceRow<'_> {
         let Self { id, key, value, .. } = self;
         ReduceRow { id, key, value }

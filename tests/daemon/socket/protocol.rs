@@ -72,7 +72,7 @@ fn a_cancelled_call_frees_its_process_and_affects_no_other() {
     client.send(&map(json!(3), "function(doc) { emit(doc._id, 1) }"));
     other.wait_for_pool("javascript", &[("waiting", 2)]);
     let cancel = |request: Value| json!({"id": "c", "call": "cancel", "request": request});
-    // A waiting call is cancelled too; an unknown id is no error.
+    // A waiting call is cancelled too; an unknown id is not an error.
     for request in [json!(3), json!({"n": 1}), json!(4)] {
         client.send(&cancel(request));
     }

@@ -2,7 +2,7 @@
 //!
 //! SUMMARY   [`follow`] passes the server's updates to subscribers, until there are none or the server refuses.
 //! PROMISES  Subscribers are notified of the connection's end, even if the thread ends.
-//! SOURCE    CouchDB's `_db_updates?feed=continuous`: an object a line, empty lines as heartbeats.
+//! SOURCE    CouchDB's `_db_updates?feed=continuous`: an object per line, empty lines as heartbeats.
 
 use std::fmt::Display;
 use std::sync::Arc;
