@@ -134,7 +134,7 @@ enum Command {
     /// Run a view over documents, one JSON document a line, with as many processes as there are
     /// cores.
     ///
-    /// Rows are printed as JSON objects, one a line, in the order of CouchDB's views. Without --socket the command
+    /// Rows are printed as JSON objects, one per line, in the order of CouchDB's views. Without --socket the command
     /// starts its own processes.
     Map(map::Args),
     /// Replicate one database to another, in the foreground.

@@ -102,7 +102,7 @@ pub struct Args {
     /// With --verify: keep the progress in this file, and resume from it if it exists.
     #[arg(long, value_name = "FILE", requires = "verify")]
     resume: Option<PathBuf>,
-    /// With --verify: print differences and the sum as JSON, an object a line.
+    /// With --verify: print differences and the sum as JSON, an object per line.
     #[arg(long, requires = "verify")]
     json: bool,
 }

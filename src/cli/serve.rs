@@ -196,7 +196,7 @@ pub(super) fn log_file_error(key: &str, path: &Path, error: &io::Error) -> CliEr
     }
 }
 
-/// Returns the addresses of the service, one a line.
+/// Returns the addresses of the service, one per line.
 fn listening(app: &Daemon) -> String {
     let mut lines = vec![format!("listening on unix:{}", app.socket().display())];
     let (tcp, http) = (app.tcp(), app.http());

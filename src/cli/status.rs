@@ -34,7 +34,7 @@ Example:
   settee status --check --fleet
   settee status --check && echo \"no problems\"")]
 pub struct Args {
-    /// Print the problems, one a line; exit like a monitoring plugin.
+    /// Print the problems, one per line; exit like a monitoring plugin.
     #[arg(long, conflicts_with_all = ["json", "watch"])]
     check: bool,
     /// Print the problems of all daemons of the fleet; each line names its daemon.

@@ -1,4 +1,4 @@
-//! Writes documents refused by the target to a file, one a line.
+//! Writes documents refused by the target to a file, one per line.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};

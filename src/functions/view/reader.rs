@@ -1,4 +1,4 @@
-//! Documents from newline-delimited JSON, one a line.
+//! Documents from newline-delimited JSON, one per line.
 //!
 //! SUMMARY   [`DocumentCutter`] cuts text chunks of any size into batches of [`Document`]s; [`DocumentReader`] reads
 //!           the chunks from an input, and [`read_in_thread`] does so in a separate thread, so that slow input does
