@@ -283,7 +283,10 @@ impl Incoming {
 async fn next(payload: &mut web::Payload, deadline: Instant) -> Result<Option<Bytes>, Refusal> {
     match timeout_at(deadline, payload.next()).await {
         Err(_) => {
-            let reason = "the body came too slowly ([server] request_timeout)";
+            let reason = format!(
+                "the body came too slowly ([server] request_timeout), or nothing of a stream came for {} s",
+                IDLE_MAX.as_secs()
+            );
             Err(Refusal::new(StatusCode::REQUEST_TIMEOUT, "timeout", reason))
         }
         Ok(None) => Ok(None),

@@ -49,8 +49,10 @@ pub struct Row {
 /// The data is not a changes feed: the fault of the source, or of a proxy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum FeedError {
-    /// A row is longer than [`ROW_MAX`].
-    #[error("a row of the changes feed has more than {ROW_MAX} bytes")]
+    /// A row is longer than [`ROW_MAX`], or the text before or after the rows is longer than [`FRAME_MAX`].
+    #[error(
+        "a row of the changes feed has more than {ROW_MAX} bytes, or the text around the rows {FRAME_MAX}"
+    )]
     RowTooLong,
     /// The text is not the JSON of a feed.
     #[error("the changes feed is malformed: {why}: {text}")]

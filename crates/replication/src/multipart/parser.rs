@@ -36,7 +36,9 @@ pub enum MultipartError {
     #[error("the content type '{0}' is not multipart with a valid boundary")]
     NoBoundary(String),
     /// The headers of a part exceed [`HEADERS_MAX`], or the white space after a delimiter exceeds `PADDING_MAX`.
-    #[error("the headers of a part have more than {HEADERS_MAX} bytes")]
+    #[error(
+        "a part has over {HEADERS_MAX} bytes of headers, or a delimiter over {PADDING_MAX} of white space"
+    )]
     HeadersTooLong,
     /// A line among the headers is not a header.
     #[error("the headers of a part are malformed")]
