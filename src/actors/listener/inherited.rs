@@ -166,7 +166,7 @@ impl Inherited {
     }
 }
 
-/// Returns the name of the listener for a key; a service's listener is looked up by its name.
+/// Returns the name of the listener for a key; the key of a service's listener is its name.
 fn name_of(key: &str) -> &str {
     let known = NAMES.iter().find(|(_, known)| *known == key);
     known.map_or(key, |(name, _)| name)

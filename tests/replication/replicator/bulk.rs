@@ -413,6 +413,29 @@ fn a_user_with_the_replicator_role_lists_and_orders_only_its_own_jobs() {
 }
 
 #[test]
+fn refused_documents_are_listed_of_more_jobs_than_one_answer_has() {
+    let world = World::start();
+    world.fill(3);
+    world.target.refuse("d00001");
+    store::create(&world.web, "last", &world.body());
+    world.wait_for_state("last", "completed");
+    set(&world, "max_jobs", "0");
+    create(
+        &world.web,
+        "idle",
+        500,
+        |n| json!({"source": world.source.url(), "target": world.target.server.url(&format!("idle-{n}"))}),
+    );
+    wait_until("all jobs", || total(&world.web, "") == 500);
+    let said = printed(&world, &["refused", "*"]);
+    assert!(
+        said.contains("d00001") && said.ends_with("\n\n1 document refused\n"),
+        "{said}"
+    );
+    world.stop();
+}
+
+#[test]
 fn finished_and_unstartable_replications_are_listed_with_their_refused_documents() {
     let mut world = World::start();
     world.fill(3);
