@@ -130,9 +130,9 @@ const BOUND: &[(isize, &str)] = &[
         "an unknown parameter of GET is refused: a misspelt filter listed everything",
     ),
     (
-        174,
-        "certificates read again do not replace a newer configuration, a log that fails without losses says so, \
-         clients leave the language of a call to the pool that it names, and errors name the bound that was exceeded",
+        218,
+        "fractions have the digits of JavaScript, certificates read again do not replace a newer configuration, a log that \
+         fails without losses says so, clients leave the language of a call to the pool that it names, and errors name the bound that was exceeded",
     ),
 ];
 

@@ -30,9 +30,9 @@ const QUOTED_BYTES_MAX: usize = 64 << 10;
 /// Maximum number of values of a document's rows.
 const VALUES_MAX: f64 = 3.0 * ELEMENTS_MAX;
 
-/// From 2^50 on, a number with a fraction may lie exactly between two shortest decimal forms: JavaScript takes the
-/// even one, Rust the greater.
-const TIES_FROM: f64 = (1_u64 << 50) as f64;
+/// Maximum digits of a fraction written here. One with more may lie exactly between two shortest decimal forms:
+/// JavaScript takes the even one, Rust the greater.
+const DIGITS_MAX: usize = 15;
 
 /// Appends rows, separated by commas. `values` is a list made by the prelude, without prototype, with `columns`
 /// values for each row. `false`: nothing was appended, and the engine must write them.
@@ -166,7 +166,7 @@ impl Writer<'_> {
     }
 
     /// From a millionth up to 10^21 both JavaScript and Rust write the shortest digits without an exponent: the same
-    /// digits for integers, and below [`TIES_FROM`] for fractions.
+    /// digits for integers, and for fractions of at most [`DIGITS_MAX`].
     fn number(&mut self, value: &Value<'_>) -> Written {
         let number = value.as_float()?;
         if !number.is_finite() {
@@ -179,16 +179,16 @@ impl Writer<'_> {
         if f64::from(whole) == number {
             return write!(self.text, "{whole}").ok();
         }
-        let end = if number.fract() == 0.0 {
-            1e21
-        } else {
-            TIES_FROM
-        };
-        if (1e-6..end).contains(&number.abs()) {
-            write!(self.text, "{number}").ok()
-        } else {
-            self.ask(value)
+        if (1e-6..1e21).contains(&number.abs()) {
+            let begin = self.text.len();
+            write!(self.text, "{number}").ok()?;
+            let digits = self.text[begin..].bytes().filter(u8::is_ascii_digit);
+            if number.fract() == 0.0 || digits.count() <= DIGITS_MAX {
+                return Some(());
+            }
+            self.text.truncate(begin);
         }
+        self.ask(value)
     }
 
     /// Lets the engine write this value.
@@ -396,6 +396,9 @@ mod tests {
                 ("-1251137164746983.25", "-1251137164746983.2"),
                 ("1251137164746983.75", "1251137164746983.8"),
                 ("1125899906842624.25", "1125899906842624.2"),
+                ("-647854844207532.25", "-647854844207532.2"),
+                ("70368744177664.125", "70368744177664.12"),
+                ("8.0000152587890625", "8.000015258789062"),
                 ("562949953421312.1", "562949953421312.1"),
                 ("1732000000000123", "1732000000000123"),
             ] {
