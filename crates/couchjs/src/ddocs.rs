@@ -110,7 +110,11 @@ impl DesignDocs {
             return Ok(());
         }
         // Frees the memory of the replaced document before more is taken.
-        self.docs.remove(&*name);
+        let is_replaced = self.docs.remove(&*name).is_some();
+        let engine = self.engine.as_ref().filter(|_| is_replaced);
+        if engine.is_some_and(Engine::is_large_after_release) {
+            self.unload();
+        }
         self.measure();
         let bytes = name.len() + document.len() + ENTRY_BYTES;
         let inside = |failure: Failure| failure.inside(|| format!("the design document {name}"));
@@ -126,11 +130,13 @@ impl DesignDocs {
         Ok(())
     }
 
-    /// Drops compiled functions and their effects; each is recompiled at its next call.
+    /// Drops compiled functions and their effects; each is recompiled at its next call. Drops the engine too: it never
+    /// frees its first realm, because rquickjs keeps the prototype of the first native function.
     pub(super) fn unload(&mut self) {
         for doc in self.docs.values_mut() {
             doc.loaded = None;
         }
+        self.engine = None;
     }
 
     /// Calls a function of a design document and returns its answer.

@@ -104,7 +104,7 @@ pub(super) struct Engine {
     spare: RefCell<Option<Realm>>,
     /// The memory taken, as last measured.
     taken: RefCell<Held>,
-    /// Whether it may have taken more since then.
+    /// Whether it may have taken or released memory since then.
     is_unmeasured: Cell<bool>,
     /// Calls of [`Self::measure_at_times`] after it has run, modulo [`CHANGES_UNMEASURED`].
     changes: Cell<u8>,
@@ -164,13 +164,23 @@ impl Engine {
     pub(super) fn measure(&self) -> usize {
         if self.is_unmeasured.replace(false) {
             let mut taken = self.taken_now();
-            if taken > self.seat.options().memory_bytes / TIDY_PART {
+            if self.is_large(taken) {
                 self.runtime.run_gc();
                 taken = self.taken_now();
             }
             self.taken.borrow_mut().set(taken);
         }
         self.taken.borrow().bytes()
+    }
+
+    /// Collects what was released since it last ran; returns whether it still holds much.
+    pub(super) fn is_large_after_release(&self) -> bool {
+        self.is_unmeasured.set(true);
+        self.is_large(self.measure())
+    }
+
+    fn is_large(&self, bytes: usize) -> bool {
+        bytes > self.seat.options().memory_bytes / TIDY_PART
     }
 
     fn taken_now(&self) -> usize {

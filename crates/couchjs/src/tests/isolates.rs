@@ -397,6 +397,25 @@ fn an_isolate_that_runs_out_of_memory_ends_the_process_after_its_answer() {
     assert_eq!(played.status, 255);
 }
 
+#[test]
+fn functions_may_take_the_whole_limit_again_once_their_predecessors_are_dropped() {
+    let replaced = teach("_design/d", &format!("'anew'; {}", keep(6)));
+    // The engine is measured when another tenant is selected, and nothing runs in it before it is changed.
+    for change in [replaced, json!(["reset", {"console": true}])] {
+        let commands = [
+            tenant("a"),
+            teach("_design/d", &keep(6)),
+            show("_design/d"),
+            tenant("b"),
+            tenant("a"),
+            change,
+            show("_design/d"),
+        ];
+        let played = play_within(9, 8 * MIB, &commands);
+        assert_eq!(played.answers[6][1]["body"], "kept", "{:?}", played.answers);
+    }
+}
+
 /// Number of histories, and of turns in each.
 const HISTORIES: usize = 40;
 const TURNS: usize = 30;
