@@ -98,7 +98,7 @@ fn told(state: &DrainState) -> String {
         (None, _) => "the daemon takes work".to_owned(),
         (Some(since), true) => format!("drained since {since}: nothing is left"),
         (Some(since), false) => format!(
-            "drained since {since}: {waiting} requests wait, {lent} processes are lent, {running} replications run"
+            "drained since {since}; requests waiting: {waiting}, processes lent: {lent}, replications running: {running}"
         ),
     }
 }

@@ -13,51 +13,55 @@ use regex::Regex;
 
 /// The tokens at the start, and each change since with its reason.
 const BOUND: &[(isize, &str)] = &[
-    (930_193, "counted on 28 November 2026, when this bound came"),
+    (
+        930_193,
+        "the count on 28 November 2026, when this bound was introduced",
+    ),
     (
         1_761,
-        "a damaged or full store is told as such, with what to do",
+        "damaged and full stores are reported as such, with the remedy",
     ),
     (
         2_657,
-        "names are bounded at every face, and a probe that a signal ended is made again",
+        "names are bounded at every entrance; a probe ended by a signal is retried",
     ),
     (
         1_600,
-        "a design document that the target does not take blocks nothing, reasons name it, ids with commas can be said, \
-         Retry-After is heeded, groups of cells are their pid namespace's own",
+        "a design document that the target refuses blocks nothing, reasons name it, ids may contain commas, \
+         Retry-After is respected, and control groups belong to one pid namespace",
     ),
     (
         600,
-        "page tables and sockets count where memory is watched, and a run withdraws that its servers are unreachable",
+        "page tables and sockets count where memory is watched; a successful run clears its servers' unreachable \
+         mark",
     ),
     (
         1_770,
-        "idle replications check that their databases are there, a drained fleet is told, and at the ceiling a process is \
-         exchanged only where that is worth a start",
+        "idle replications check that their databases exist, drained fleets are reported, and at the ceiling a \
+         process is exchanged only if that is worth a start",
     ),
     (
         1_067,
-        "calls with long arguments have an arbiter of their own, what is sent to query servers is not copied, and open \
-         lists outlast the order to stop",
+        "calls with long arguments have their own arbiter, prompts are not copied, and open lists survive a stop \
+         order",
     ),
     (
         1_008,
-        "pools take over the waiters of their group in the order of their own queue, and shared commands are chosen as in \
-         CouchDB",
+        "pools take over their group's waiters in their own queue order; shared commands are chosen as in CouchDB",
     ),
     (
         1_640,
-        "pauses and priorities that a failover lost are written again",
+        "pauses and priorities lost in a failover are written again",
     ),
     (
         1_800,
-        "what goes on in a cell at rest is stopped again, charged and killed, and a cell may need a second control group",
+        "processes that run in a suspended cell are stopped, charged and killed; a cell may need a second control \
+         group",
     ),
     (
         1_815,
-        "used-up watches of epoll are named, long answers are checked on another thread, and a claim reads the documents \
-         that it claims",
+        "exhausted epoll watches are named, long answers are checked on another thread, and a claim reads the \
+         documents it claims",
     ),
     (
         -4_349,
@@ -65,74 +69,69 @@ const BOUND: &[(isize, &str)] = &[
     ),
     (
         -4_931,
-        "replications are exported into one file; problems, cells, selections of jobs, costs and the rules of pools have \
-         one shape each",
+        "replications are exported to one file; problems, cells, job selections, costs and pool rules have one \
+         shape each",
     ),
-    (
-        15,
-        "a connection that has said nothing does not hold up a stop",
-    ),
+    (15, "a silent connection does not delay a stop"),
     (
         -28_000,
-        "not removed, but moved: the cases that every store passes, and fakes, lie with the tests",
+        "moved, not removed: the suite for every store, and fakes, are with the tests",
     ),
-    (-925, "the ProcManager is eight files"),
+    (-925, "ProcManager has eight files"),
     (
         5_600,
-        "each remedy is a command that works: losses are told until they are acknowledged, records that cannot be written are \
-         counted, and orders can depend on the audit",
+        "each remedy is a working command: losses are shown until acknowledged, failed writes are counted, orders \
+         can require the audit log",
     ),
     (
         4_720,
-        "results of the Python client have types, clients know the longest line, both have the same names, and settee map \
-         takes documents without ids, skips bad lines and names what it does not read",
+        "the Python client's results have types, clients know the longest line and share names, settee map accepts \
+         documents without ids, skips bad lines and names what it does not read",
     ),
-    (
-        800,
-        "authors of JavaScript read the place of a mistake and the way out",
-    ),
+    (800, "JavaScript errors show the place and the remedy"),
     (
         1_100,
-        "check-config opens what serve opens, a failing pool is tried at once, unknown arguments are refused, and clients \
-         bound their calls, survive a fork and name what they cannot send",
+        "check-config opens what serve opens, a failing pool is probed at once, unknown arguments are refused, and \
+         clients bound their calls, survive a fork and name values they cannot send",
     ),
     (
         7_800,
-        "processes keep an isolate for each of several tenants",
+        "a process keeps an isolate for each of several tenants",
     ),
     (
         3_450,
-        "calls name a design document by its digest, on both faces and in three clients",
+        "calls refer to a design document by its digest, over socket, HTTP and in three clients",
     ),
     (
         1_500,
-        "orders refuse what nobody reads, and settee jobs verify takes several jobs",
+        "orders refuse unread parameters; settee jobs verify takes several jobs",
     ),
     (
         2_320,
-        "losses outlive a restart, calls take the language of their pool, settee map writes CSV",
+        "losses survive a restart, calls use the language of their pool, settee map writes CSV",
     ),
     (
         670,
-        "used-up watches of epoll and descriptors are named where replications and PostgreSQL connect, and the next waiter \
-         of a shorter queue has its own affinity timer",
+        "exhausted epoll watches and descriptors are named where replications and PostgreSQL connect; the next \
+         waiter of a shorter queue has its own affinity timer",
     ),
     (
         170,
-        "others of an HTTP thread are served while all pools are described, and work whose caller has gone keeps its turn",
+        "an HTTP thread serves others while all pools are described; work whose caller has gone keeps its turn",
     ),
     (
         340,
-        "cells of commands have a control group under the packaged unit, and the built-in JavaScript starts under Linux 6.1",
+        "commands' cells have a control group under the packaged unit; the built-in JavaScript starts on Linux 6.1",
     ),
     (
         215,
-        "an unknown parameter of GET is refused: a misspelt filter listed everything",
+        "an unknown parameter of GET is refused: a misspelled filter listed everything",
     ),
     (
         218,
-        "fractions have the digits of JavaScript, certificates read again do not replace a newer configuration, a log that \
-         fails without losses says so, clients leave the language of a call to the pool that it names, and errors name the bound that was exceeded",
+        "fractions have JavaScript's digits, re-read certificates do not replace a newer configuration, a log that \
+         fails without losses says so, clients leave a call's language to its pool, errors name the bound that was \
+         exceeded",
     ),
 ];
 

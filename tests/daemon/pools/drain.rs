@@ -28,7 +28,7 @@ fn a_drained_daemon_refuses_new_calls_and_finishes_accepted_ones() {
     let said = prints(&web.service, &["drain"]);
     assert!(said.starts_with("drained since "), "{said}");
     assert!(
-        said.ends_with(": 1 requests wait, 1 processes are lent, 0 replications run\n"),
+        said.ends_with("; requests waiting: 1, processes lent: 1, replications running: 0\n"),
         "{said}"
     );
     let up = web.get("/_up");
