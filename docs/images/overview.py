@@ -7,15 +7,15 @@ BOXES = [
     (290, 20, 270, 236, "frame", "Settee"),
     (640, 20, 230, 236, "frame cell", "Sandboxed processes"),
     (10, 54, 200, 52, "box", "Your program", "client for Python, Node, Rust"),
-    (10, 120, 200, 52, "box", "CouchDB", "views by settee attach"),
+    (10, 120, 200, 52, "box extra", "CouchDB (optional)", "its functions, by settee attach"),
     (10, 186, 200, 52, "box", "Any HTTP client", "functions, dashboard, metrics"),
     (305, 54, 240, 86, "box main", "Pools", "lend warm processes:", "limits, turns, logs, costs"),
-    (305, 172, 240, 66, "box main", "Replication scheduler", "turns, back-off, checkpoints"),
-    (655, 54, 200, 52, "box", "JavaScript", "a customer's functions"),
-    (655, 120, 200, 52, "box", "JavaScript", "another customer's"),
-    (655, 186, 200, 52, "box", "Python, any command", "a query server"),
-    (640, 292, 230, 52, "box", "CouchDB databases", "sources and targets"),
-    (305, 292, 240, 52, "box store", "A file, or PostgreSQL", "which several services share"),
+    (305, 172, 240, 66, "box main extra", "Replication scheduler", "optional: copies CouchDB databases"),
+    (655, 54, 200, 52, "box", "JavaScript", "one customer's functions"),
+    (655, 120, 200, 52, "box", "JavaScript", "several customers', in isolates"),
+    (655, 186, 200, 52, "box", "Python, any program", "sandboxed too"),
+    (640, 292, 230, 52, "box extra", "CouchDB databases", "sources and targets"),
+    (305, 292, 240, 52, "box store", "A file, or PostgreSQL", "settings, and replications to do"),
 ]
 
 # Arrows: points, and a text with its place.
@@ -35,6 +35,7 @@ STYLE = """
   .page { fill: #fff; stroke: #d0d7de }
   .box { fill: #f6f8fa; stroke: #8c959f }
   .main { fill: #ddf4ff; stroke: #0969da }
+  .extra { fill-opacity: .3; stroke-dasharray: 2 3 }
   .store { fill: #fff8c5; stroke: #9a6700 }
   .frame { fill: none; stroke: #57606a }
   .cell { stroke-dasharray: 6 4 }

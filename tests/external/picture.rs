@@ -18,7 +18,7 @@ const BYTES_MAX: usize = 150_000;
 
 /// Two pools, and a short timeout that stops the endless function.
 const CONFIG: &str = "[couchdb]\nos_process_timeout = 3000\n\
-    [query_server_config]\nsandbox = \"standard\"\n\
+    [query_server_config]\nsandbox = \"strict\"\n\
     [pools.customers]\nlanguage = \"javascript\"\nmax = 3\nfairness = \"per_db\"\nreuse = \"database\"\n\
     [pools.reports]\nlanguage = \"javascript\"\nmax = 2\ninit_size = 1\n";
 
@@ -26,42 +26,42 @@ const CONFIG: &str = "[couchdb]\nos_process_timeout = 3000\n\
 const FUNCTIONS: [(&str, &str, &str, &str, u32); 6] = [
     (
         "customers",
-        "alma",
+        "acme",
         "invoice",
         "function(doc) { return doc.item + ': ' + doc.price }",
         400,
     ),
     (
         "customers",
-        "alma",
+        "acme",
         "label",
         "function(doc) { return doc.item.toUpperCase() }",
         150,
     ),
     (
         "customers",
-        "bert",
+        "globex",
         "page",
         "function(doc) { var s = ''; for (var i = 0; i < 3e4; i++) s += i; return s.length + '' }",
         60,
     ),
     (
         "customers",
-        "cleo",
+        "initech",
         "total",
         "function(doc) { return doc.price.gross.toFixed(2) }",
         25,
     ),
     (
         "reports",
-        "dora",
+        "umbrella",
         "chart",
         "function(doc) { var end = Date.now() + 40; while (Date.now() < end); return '' }",
         20,
     ),
     (
         "reports",
-        "dora",
+        "umbrella",
         "endless",
         "function(doc) { while (true) {} }",
         1,
@@ -116,9 +116,9 @@ fn the_picture_of_a_busy_dashboard_is_small() {
             break;
         }
     }
-    let held: Vec<_> = ["alma", "bert", "cleo"].map(|db| hold(web, db)).into();
+    let held: Vec<_> = ["acme", "globex", "initech"].map(|db| hold(web, db)).into();
     let mut waiter = web.service.connect();
-    waiter.send(&json!({"id": 1, "call": "get_proc", "pool": "customers", "db": "dora", "timeout_ms": 60_000}));
+    waiter.send(&json!({"id": 1, "call": "get_proc", "pool": "customers", "db": "umbrella", "timeout_ms": 60_000}));
     let browser = Browser::open(&format!("http://{}/_dashboard", web.address));
     browser.resize(1280, 960, "light");
     browser.click("#procs-list summary");

@@ -10,6 +10,9 @@ use super::credentials::{BasicAuth, split_headers, split_url};
 use super::{Defaults, EndpointSpec, ProxySpec, SpecError};
 use crate::endpoint::keeps_path;
 
+/// Maximum bytes of a URL with its headers: more than servers accept.
+pub(super) const URL_BYTES_MAX: usize = 16 << 10;
+
 impl EndpointSpec {
     pub(super) fn parse(
         name: &str,
@@ -43,6 +46,17 @@ impl EndpointSpec {
             return Err(wrong_url());
         }
         let mut headers = parse_headers(name, headers)?;
+        let bytes = url.len()
+            + headers
+                .iter()
+                .map(|(name, value)| name.len() + value.len())
+                .sum::<usize>();
+        if bytes > URL_BYTES_MAX {
+            let text = format!(
+                "`{name}`: its url and headers have {bytes} bytes, at most {URL_BYTES_MAX} are allowed"
+            );
+            return Err(SpecError::invalid(text));
+        }
         let header_auth = split_headers(&mut headers);
         let auth = match auth {
             None | Some(Value::Object(_)) => auth.and_then(BasicAuth::of_auth),

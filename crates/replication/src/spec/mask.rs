@@ -21,12 +21,10 @@ pub(crate) fn mask_query(query: &str) -> String {
     masked.join("&")
 }
 
-/// Returns a URL with masked parameter values; a fragment after them is masked with the last one.
+/// Returns a URL with masked parameter values and fragment.
 pub(crate) fn mask_params(url: &str) -> String {
-    match url.split_once('?') {
-        Some((path, query)) => format!("{path}?{}", mask_query(query)),
-        None => url.to_owned(),
-    }
+    let path = url.find(['?', '#']).map_or(url.len(), |mark| mark + 1);
+    format!("{}{}", &url[..path], mask_query(&url[path..]))
 }
 
 /// Returns a URL with its password and parameter values masked; `None` if it is not a URL: a password could be
@@ -71,6 +69,7 @@ mod tests {
             "http://h/db?q=*****&token=*****&*****&&*****"
         );
         assert_eq!(mask("http://h?a=b=c;d=e#f=g"), "http://h?a=*****");
+        assert_eq!(mask("http://h/#f"), "http://h/#*****");
         assert_eq!(mask("http://u@h/db/"), "http://u@h/db/");
         assert_eq!(mask("http://h/a@b"), "http://h/a@b");
         assert_eq!(mask_url("http//u:p@h/db"), None);

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::credentials::{split_url, user_info};
+use super::endpoint::URL_BYTES_MAX;
 use super::{BasicAuth, SpecError, SpecErrorKind, mask_params, mask_url};
 
 /// A proxy: `http`, `https` or `socks5`. Displayed with its password masked.
@@ -13,6 +14,12 @@ impl ProxySpec {
     /// Parses a URL whose scheme is one of `allowed`.
     pub(super) fn parse(url: &str, allowed: &[String]) -> Result<Self, SpecError> {
         let wrong = |text: &str| SpecError::new(SpecErrorKind::InvalidReplication, text);
+        if url.len() > URL_BYTES_MAX {
+            let bytes = url.len();
+            return Err(wrong(&format!(
+                "the proxy url has {bytes} bytes, at most {URL_BYTES_MAX} are allowed"
+            )));
+        }
         let (plain, _) = split_url(url);
         let parsed = url::Url::parse(&plain).map_err(|_| wrong("Invalid proxy url"))?;
         if !parsed.has_host() {

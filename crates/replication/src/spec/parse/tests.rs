@@ -5,6 +5,7 @@ use serde_json::json;
 use super::*;
 use crate::filter::{Filter, FilterAt};
 use crate::seq::Seq;
+use crate::spec::endpoint::URL_BYTES_MAX;
 use crate::spec::{Feed, Tuning};
 
 fn parse(extra: Value) -> Result<Replication, SpecError> {
@@ -44,6 +45,22 @@ fn a_body_with_both_sides_gets_the_defaults() {
     assert_eq!(tuning.checkpoint_interval, Duration::from_secs(30));
     assert_eq!(options.filter, Filter::All);
     assert_eq!(options.since_seq, None);
+}
+
+#[test]
+fn urls_and_headers_have_a_bound() {
+    let long = |bytes| "x".repeat(bytes);
+    let header = json!({"url": "http://s/a", "headers": {"X-Long": long(URL_BYTES_MAX)}});
+    for extra in [
+        json!({"source": format!("http://s/{}", long(URL_BYTES_MAX))}),
+        json!({"target": header}),
+        json!({"source_proxy": format!("http://p/{}", long(URL_BYTES_MAX))}),
+    ] {
+        let text = refused(extra);
+        assert!(text.ends_with("bytes, at most 16384 are allowed"), "{text}");
+    }
+    let longest = format!("http://s/{}", long(URL_BYTES_MAX - "http://s/".len()));
+    assert!(parse(json!({"source": longest})).is_ok());
 }
 
 #[test]
