@@ -501,13 +501,24 @@ impl<B: Backend> Actor for Process<B> {
 
 /// Returns the commands of a message; `None` if one of them is invalid.
 fn commands_of(prompt: &Prompt) -> Option<Vec<Command>> {
-    if !matches!(prompt.answer_to, AnswerTo::One(_)) {
-        return prompt.commands().map(|line| Command::of(&line)).collect();
+    match prompt.answer_to {
+        AnswerTo::One(_) => {
+            // A verbatim prompt may be any single line.
+            let free = prompt.verbatim && memchr::memchr(b'\n', &prompt.lines).is_none();
+            let known = Command::of(&prompt.lines).or(free.then_some(Command::Other));
+            known.map(|known| vec![known])
+        }
+        AnswerTo::Several(_) => prompt
+            .commands()
+            .map(|line| Command::of_line(&line))
+            .collect(),
+        // The service made each piece as one line: a long one is neither copied nor searched here.
+        AnswerTo::Framed(_) => {
+            let pieces = prompt.pieces();
+            let pieces = pieces.iter().flatten();
+            pieces.map(|line| Command::of_line(line)).collect()
+        }
     }
-    // A verbatim prompt may be any single line.
-    let free = prompt.verbatim && memchr::memchr(b'\n', &prompt.lines).is_none();
-    let known = Command::of(&prompt.lines).or(free.then_some(Command::Other));
-    known.map(|known| vec![known])
 }
 
 impl<B: Backend> Handler<Prompt> for Process<B> {

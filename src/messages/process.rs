@@ -7,7 +7,7 @@ use std::task::{self, Poll};
 use std::time::Duration;
 
 use actix::{Actor, Addr, Context, Handler, Message, Recipient};
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::otp::pid::Pid;
@@ -15,7 +15,6 @@ use crate::otp::tell::Tell;
 use crate::query_server::call::Loan;
 pub use crate::query_server::proc_shared::ProcShared;
 pub use crate::query_server::prompt_error::{ExitReport, Fault, PromptError};
-use child::line_buffer::LineBuffer;
 use policy::pool::Token;
 
 /// Sends one command to the process, or several at once, because a message costs as much as a quick command.
@@ -180,13 +179,14 @@ impl Prompt {
     }
 }
 
-/// Splits commands. The last line feed is optional.
+/// Splits commands, without copying them. The last line feed is optional.
 pub(crate) fn commands(lines: &Bytes) -> impl Iterator<Item = Bytes> + use<> {
-    let mut buffer = LineBuffer::new(usize::MAX);
-    buffer.add(lines.clone());
-    std::iter::from_fn(move || match buffer.next_line() {
-        Ok(Some(line)) => Some(line),
-        _ => Some(buffer.take_rest()).filter(|rest| !rest.is_empty()),
+    let mut rest = lines.clone();
+    std::iter::from_fn(move || {
+        let end = memchr::memchr(b'\n', &rest);
+        let line = rest.split_to(end.unwrap_or(rest.len()));
+        rest.advance(end.map_or(0, |_| 1));
+        (end.is_some() || !line.is_empty()).then_some(line)
     })
 }
 

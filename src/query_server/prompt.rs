@@ -53,6 +53,12 @@ impl Command {
         if memchr::memchr(b'\n', line).is_some() {
             return None;
         }
+        Self::of_line(line)
+    }
+
+    /// Like [`Self::of`], for what is known to be one line: a long one is not searched.
+    pub(crate) fn of_line(line: &[u8]) -> Option<Self> {
+        debug_assert!(memchr::memchr(b'\n', line).is_none());
         let inside = line.trim_ascii().strip_prefix(b"[")?;
         let word = first_word(inside.trim_ascii_start());
         let is_parsed = word == b"ddoc" || word.starts_with(b"list_") || word.contains(&b'\\');
