@@ -328,3 +328,42 @@ impl Chunks {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use futures_util::stream;
+
+    use super::*;
+
+    #[actix_rt::test]
+    async fn other_tasks_run_while_a_long_body_arrives() {
+        let piece = Bytes::from(vec![b' '; TURN_BYTES / 2]);
+        let pieces = stream::iter(vec![piece; 8]).map(Ok);
+        let mut payload: Payload = Payload::Stream {
+            payload: Box::pin(pieces),
+        };
+        let request = actix_web::test::TestRequest::default().to_http_request();
+        let payload = web::Payload::from_request(&request, &mut payload).await;
+        let mut chunks = Chunks::new(payload.unwrap());
+        let mut turns = 0;
+        let reading = async {
+            let mut bytes = 0;
+            while let Some(piece) = chunks.next(Instant::now() + IDLE_MAX).await.ok().unwrap() {
+                bytes += piece.len();
+            }
+            bytes
+        };
+        let others = async {
+            loop {
+                turns += 1;
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::select! {
+            biased;
+            bytes = reading => assert_eq!(bytes, 4 * TURN_BYTES),
+            () = others => {}
+        }
+        assert_eq!(turns, 4);
+    }
+}

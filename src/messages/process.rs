@@ -342,5 +342,8 @@ mod tests {
         assert_eq!(cut("\n[2]\n"), ["", "[2]"]);
         assert_eq!(cut("[1]\n[2]"), ["[1]", "[2]"]);
         assert_eq!(cut(""), [""; 0]);
+        let line = Bytes::from(vec![b'x'; 10]);
+        let whole = commands(&line).next().unwrap();
+        assert_eq!(whole.as_ptr(), line.as_ptr(), "it was copied");
     }
 }

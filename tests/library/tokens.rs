@@ -133,6 +133,11 @@ const BOUND: &[(isize, &str)] = &[
          fails without losses says so, clients leave a call's language to its pool, errors name the bound that was \
          exceeded",
     ),
+    (
+        461,
+        "what functions of a replaced design document hold is freed, URLs of replications have a bound, long bodies and \
+         prompts do not stall a thread",
+    ),
 ];
 
 /// How far below the bound the product may be before the bound has to follow.
