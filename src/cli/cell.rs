@@ -12,6 +12,7 @@ use std::os::fd::RawFd;
 
 use child::cell::launcher::{self, Request};
 use child::cell::{own, subordinate};
+use child::parent_death;
 
 /// The exit status for an invalid command line, the same as for a cell that cannot be made.
 const USAGE_STATUS: i32 = 125;
@@ -24,6 +25,8 @@ pub(crate) fn arguments_of(all: &[OsString]) -> Option<&[OsString]> {
 
 /// Runs the command in its cell.
 pub(crate) fn run(arguments: &[OsString]) -> ! {
+    // Fails nowhere known; a trial ends soon anyway.
+    let _ = parent_death::die_with_parent();
     // `--users N` or `--no-users WHY` may precede `--report-own`, which ignores it.
     if let [option, mode] | [_, _, option, mode] = arguments
         && option == "--report-own"

@@ -134,9 +134,9 @@ const BOUND: &[(isize, &str)] = &[
          exceeded",
     ),
     (
-        461,
-        "what functions of a replaced design document hold is freed, URLs of replications have a bound, long bodies and \
-         prompts do not stall a thread",
+        663,
+        "what functions of a replaced design document hold is freed, URLs of replications have a bound, and long bodies, \
+         prompts, listed settings and trials of cells stall no thread",
     ),
 ];
 

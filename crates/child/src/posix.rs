@@ -1,9 +1,10 @@
 //! System calls for children, each behind a safe function.
 //!
-//! SUMMARY   [`spawn`] starts a child as the leader of a process group. The built-in server and a cell's launcher set
-//!           their own parent-death signal, so the standard library can use posix_spawn(3), which takes 0.1 ms. Other
-//!           programs need a hook between fork and exec, which takes 0.3 ms, and more when the service has grown to
-//!           hundreds of megabytes; such a child also leads a session.
+//! SUMMARY   [`spawn`] starts a child as the leader of a process group. The built-in server, a cell's launcher and a
+//!           trial set their own parent-death signal, so the standard library can use posix_spawn(3), which takes
+//!           0.1 ms. Other programs need a hook between fork and exec, which takes 0.3 ms, and tens of milliseconds,
+//!           in which no thread gets memory, when the service has grown to hundreds of megabytes; such a child also
+//!           leads a session.
 //! SOURCE    posix_spawn(3), pidfd_open(2), waitpid(2), kill(2), clock_getcpuclockid(3), PR_SET_PDEATHSIG.
 
 #![allow(unsafe_code, reason = "the operating system's calls for children")]
@@ -126,9 +127,13 @@ pub(super) fn spawn(program: &Path, spec: &CommandSpec) -> io::Result<(Unreaped,
         Cell::None => (start(without_cell(program, &spec.arguments), spec)?, None),
         Cell::Trial => {
             let users = Users::handed();
-            let arguments = ["cell".into()].into_iter().chain(users.arguments());
-            let arguments: Vec<OsString> = arguments.chain(spec.arguments.clone()).collect();
-            (start(without_cell(program, &arguments), spec)?, None)
+            let mut command = command(program);
+            command
+                .arg("cell")
+                .args(users.arguments())
+                .args(&spec.arguments)
+                .process_group(0);
+            (start(command, spec)?, None)
         }
         Cell::Own(mode) => {
             let mut command = Command::new(program);
@@ -212,12 +217,17 @@ impl Users {
     }
 }
 
-fn without_cell(program: &Path, arguments: &[OsString]) -> Command {
+fn command(program: &Path) -> Command {
     let mut command = Command::new(program);
-    command.args(arguments);
     for name in OF_SERVICE_MANAGER {
         command.env_remove(name);
     }
+    command
+}
+
+fn without_cell(program: &Path, arguments: &[OsString]) -> Command {
+    let mut command = command(program);
+    command.args(arguments);
     // SAFETY: between fork and exec the hook makes two system calls; it neither allocates nor takes a lock.
     unsafe {
         command.pre_exec(|| {
