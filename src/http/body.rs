@@ -280,8 +280,8 @@ impl Incoming {
     }
 }
 
-/// Bytes of a body that are read before other tasks of the thread have a turn: a fast sender never makes one wait.
-const TURN_BYTES: usize = 256 << 10;
+/// Bytes of a body that are read or sent before other tasks of the thread have a turn: they never wait for a fast client.
+pub(super) const TURN_BYTES: usize = 256 << 10;
 
 /// The pieces of a body.
 struct Chunks {
@@ -331,9 +331,31 @@ impl Chunks {
 
 #[cfg(test)]
 mod tests {
+    use std::future::{Future, poll_fn};
+    use std::pin::Pin;
+
+    use actix_web::body::MessageBody;
     use futures_util::stream;
 
+    use super::super::guard::Exchange;
+    use super::super::outgoing::Outgoing;
     use super::*;
+
+    /// Returns the result of some work, and how many turns another task of the thread had meanwhile.
+    async fn turns_beside<T>(work: impl Future<Output = T>) -> (T, u32) {
+        let mut turns = 0;
+        let others = async {
+            loop {
+                turns += 1;
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::select! {
+            biased;
+            done = work => (done, turns),
+            () = others => unreachable!(),
+        }
+    }
 
     #[actix_rt::test]
     async fn other_tasks_run_while_a_long_body_arrives() {
@@ -345,25 +367,28 @@ mod tests {
         let request = actix_web::test::TestRequest::default().to_http_request();
         let payload = web::Payload::from_request(&request, &mut payload).await;
         let mut chunks = Chunks::new(payload.unwrap());
-        let mut turns = 0;
-        let reading = async {
+        let reading = turns_beside(async {
             let mut bytes = 0;
             while let Some(piece) = chunks.next(Instant::now() + IDLE_MAX).await.ok().unwrap() {
                 bytes += piece.len();
             }
             bytes
-        };
-        let others = async {
-            loop {
-                turns += 1;
-                tokio::task::yield_now().await;
+        });
+        assert_eq!(reading.await, (4 * TURN_BYTES, 4));
+    }
+
+    #[actix_rt::test]
+    async fn other_tasks_run_while_a_long_answer_is_sent() {
+        let request = actix_web::test::TestRequest::default().to_http_request();
+        let whole = Bytes::from(vec![b' '; 4 * TURN_BYTES]).boxed();
+        let mut answer = Outgoing::new(whole, Exchange::begin(&request), None);
+        let sending = turns_beside(async {
+            let mut bytes = 0;
+            while let Some(piece) = poll_fn(|cx| Pin::new(&mut answer).poll_next(cx)).await {
+                bytes += piece.unwrap().len();
             }
-        };
-        tokio::select! {
-            biased;
-            bytes = reading => assert_eq!(bytes, 4 * TURN_BYTES),
-            () = others => {}
-        }
-        assert_eq!(turns, 4);
+            bytes
+        });
+        assert_eq!(sending.await, (4 * TURN_BYTES, 3));
     }
 }

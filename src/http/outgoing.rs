@@ -6,12 +6,15 @@
 
 use std::error::Error;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use actix_web::body::{BodySize, BoxBody, MessageBody};
 use bytes::Bytes;
+use futures_util::FutureExt;
+use futures_util::future::LocalBoxFuture;
+use tokio::task::yield_now;
 
-use super::body::Account;
+use super::body::{Account, TURN_BYTES};
 use super::guard::Exchange;
 
 /// Maximum length of a piece, in bytes.
@@ -26,6 +29,10 @@ enum Content {
 /// An answer's body.
 pub(super) struct Outgoing {
     content: Content,
+    /// Bytes of a whole body sent in this turn.
+    turn_bytes: usize,
+    /// The turn of other tasks.
+    pause: Option<LocalBoxFuture<'static, ()>>,
     _exchange: Exchange,
     _account: Option<Account>,
 }
@@ -45,6 +52,8 @@ impl Outgoing {
         }
         Self {
             content,
+            turn_bytes: 0,
+            pause: None,
             _exchange: exchange,
             _account: account,
         }
@@ -65,10 +74,21 @@ impl MessageBody for Outgoing {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Bytes, Self::Error>>> {
-        match &mut self.content {
+        let this = &mut *self;
+        match &mut this.content {
             Content::Whole(bytes) if bytes.is_empty() => Poll::Ready(None),
             Content::Whole(bytes) => {
+                // A fast reader makes nobody else wait.
+                if this.turn_bytes >= TURN_BYTES {
+                    ready!(
+                        this.pause
+                            .get_or_insert_with(|| yield_now().boxed_local())
+                            .poll_unpin(cx)
+                    );
+                    (this.pause, this.turn_bytes) = (None, 0);
+                }
                 let length = bytes.len().min(PIECE_BYTES);
+                this.turn_bytes += length;
                 Poll::Ready(Some(Ok(bytes.split_to(length))))
             }
             Content::Stream(body) => Pin::new(body).poll_next(cx),

@@ -134,9 +134,10 @@ const BOUND: &[(isize, &str)] = &[
          exceeded",
     ),
     (
-        663,
-        "what functions of a replaced design document hold is freed, URLs of replications have a bound, and long bodies, \
-         prompts, listed settings and trials of cells stall no thread",
+        1_089,
+        "what functions of a replaced design document hold is freed, URLs of replications have a bound, the JavaScript server \
+         reads while its answers are not read, and long bodies, prompts, answers, listed settings and trials of cells \
+         stall no thread",
     ),
 ];
 

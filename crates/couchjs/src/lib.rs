@@ -50,6 +50,7 @@ use output::Output;
 pub use isolates::Tenancy;
 pub use lines::Input;
 pub use memory::{ProcessStatus, limit_process};
+pub use output::Destination;
 
 /// Default memory limit of functions and everything held for them, in bytes: that of both CouchDB `couchjs` versions.
 pub const DEFAULT_MEMORY_BYTES: usize = 64 << 20;
@@ -116,7 +117,7 @@ pub fn run<I, O>(
 ) -> io::Result<u8>
 where
     I: Input + Send + 'static,
-    O: io::Write + Send + 'static,
+    O: Destination + Send + 'static,
 {
     let (output, writer) = Output::new(Box::new(output))?;
     let end = writer.end();

@@ -121,7 +121,7 @@ impl Lines {
                 self.skip();
             }
             if !self.input.readable() {
-                self.flush()?;
+                self.output.pass_on()?;
                 while reader.prepare() && !self.input.readable() {}
             }
             self.fill()?;
@@ -221,6 +221,7 @@ mod tests {
     use std::sync::{Arc, Mutex};
 
     use super::*;
+    use crate::output::Destination;
 
     /// Returns one piece for each read.
     struct Pieces(Vec<&'static [u8]>);
@@ -242,6 +243,8 @@ mod tests {
 
     #[derive(Clone, Default)]
     struct Writes(Arc<Mutex<Vec<Vec<u8>>>>);
+
+    impl Destination for Writes {}
 
     impl Write for Writes {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {

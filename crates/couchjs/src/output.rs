@@ -6,12 +6,14 @@
 //!           command is slow. A parent that does not read delays neither commands nor input until the lines have
 //!           [`OUTPUT_BYTES_MAX`] bytes.
 
+use std::fs::File;
 use std::io::{self, Write};
 use std::mem;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
     timerfd_settime,
@@ -26,6 +28,25 @@ const HELD_MAX: Duration = Duration::from_millis(5);
 
 /// The shortest time to an alarm: zero would cancel it.
 const AT_ONCE: Duration = Duration::from_nanos(1);
+
+/// Maximum bytes of a write that a writable pipe takes at once (`PIPE_BUF`).
+const PIPE_BYTES: usize = 4096;
+
+/// An output that tells whether a write would wait for its reader.
+pub trait Destination: Write {
+    /// Whether it takes this many bytes at once.
+    fn takes(&self, _bytes: usize) -> bool {
+        true
+    }
+}
+
+impl Destination for File {
+    fn takes(&self, bytes: usize) -> bool {
+        let mut fds = [PollFd::new(self, PollFlags::OUT)];
+        // After an error the write returns at once, and reports it.
+        bytes <= PIPE_BYTES && !matches!(poll(&mut fds, Some(&Timespec::default())), Ok(0))
+    }
+}
 
 /// Output lines.
 pub(super) struct Output(Arc<Shared>);
@@ -73,7 +94,7 @@ impl Alarm {
 }
 
 struct Pipe {
-    output: Box<dyn Write + Send>,
+    output: Box<dyn Destination + Send>,
     /// The first error, for [`Output::flush`]: lines are also added from inside user code, which cannot return it.
     broken: Option<io::Error>,
 }
@@ -132,7 +153,7 @@ impl Output {
     ///
     /// # Errors
     /// The system provides no timer.
-    pub(super) fn new(output: Box<dyn Write + Send>) -> io::Result<(Self, Writer)> {
+    pub(super) fn new(output: Box<dyn Destination + Send>) -> io::Result<(Self, Writer)> {
         let pipe = Pipe {
             output,
             broken: None,
@@ -171,6 +192,25 @@ impl Output {
     pub(super) fn flush(&mut self) -> io::Result<()> {
         let mut pipe = self.0.write();
         pipe.broken.take().map_or(Ok(()), Err)
+    }
+
+    /// Before the input is awaited: writes the pending lines, unless that would wait for the parent, which may itself
+    /// wait until the input is read. Then the writer does.
+    pub(super) fn pass_on(&mut self) -> io::Result<()> {
+        let pipe = match self.0.pipe.try_lock() {
+            Ok(pipe) => Some(pipe),
+            Err(TryLockError::Poisoned(pipe)) => Some(pipe.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        };
+        let bytes = self.0.held().lines.len();
+        if pipe.is_some_and(|pipe| bytes == 0 || pipe.output.takes(bytes)) {
+            return self.flush();
+        }
+        if bytes > 0 {
+            self.0.held().is_watched = true;
+            self.0.alarm.set(AT_ONCE);
+        }
+        Ok(())
     }
 
     /// Before a command runs: sets the alarm for pending lines.
@@ -218,6 +258,8 @@ mod tests {
     use super::*;
 
     struct Written(mpsc::Sender<Vec<u8>>);
+
+    impl Destination for Written {}
 
     impl Write for Written {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {

@@ -385,7 +385,7 @@ mod tests {
     use super::*;
     use crate::lines::Input;
     use crate::on_own_stack;
-    use crate::output::Output;
+    use crate::output::{Destination, Output};
 
     /// More than all tests of the process need together.
     const MEMORY_BYTES: usize = 4 << 30;
@@ -404,6 +404,8 @@ mod tests {
             Ok(0)
         }
     }
+
+    impl Destination for io::Sink {}
 
     fn server() -> Server {
         let options = Options {

@@ -1,9 +1,11 @@
 //! `settee couchjs` as a program: options, the name of a link, streams, the death of its parent.
 
 use std::io::{BufRead, BufReader, Read, Write};
+use std::ops::Range;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -136,18 +138,39 @@ fn a_link_named_couchjs_is_the_query_server() {
     );
 }
 
+/// Whether all threads of a process sleep.
+fn is_asleep(pid: u32) -> bool {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    let sleeps = |thread: std::fs::DirEntry| {
+        let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap();
+        stat.rsplit(") ").next().unwrap().starts_with('S')
+    };
+    threads.map(Result::unwrap).all(sleeps)
+}
+
 #[test]
 fn a_peer_may_send_ten_thousand_prompts_before_it_reads() {
     let mut child = command(Path::new(SETTEE), &["couchjs"]).spawn().unwrap();
     let mut input = child.stdin.take().unwrap();
-    let mut written = "[\"add_fun\",\"function(doc) { emit(doc._id, doc.n); }\"]\n".to_owned();
-    for n in 0..10_000 {
-        written.push_str(&format!(
-            "[\"map_doc\",{{\"_id\":\"document {n}\",\"n\":{n}}}]\n"
-        ));
-    }
-    input.write_all(written.as_bytes()).unwrap();
-    drop(input);
+    let prompts = |numbers: Range<usize>| -> String {
+        let prompt = |n| format!("[\"map_doc\",{{\"_id\":\"document {n}\",\"n\":{n}}}]\n");
+        numbers.map(prompt).collect()
+    };
+    let first = "[\"add_fun\",\"function(doc) { emit(doc._id, doc.n); }\"]\n".to_owned();
+    let (pid, (sent, all_sent)) = (child.id(), mpsc::channel());
+    thread::spawn(move || {
+        input
+            .write_all((first + &prompts(0..5_000)).as_bytes())
+            .unwrap();
+        // All threads of the server wait, while more answers are pending than a pipe takes.
+        while rustix::io::ioctl_fionread(&input).unwrap() > 0 || !is_asleep(pid) {
+            thread::yield_now();
+        }
+        input.write_all(prompts(5_000..10_000).as_bytes()).unwrap();
+        sent.send(()).unwrap();
+    });
+    let sent = all_sent.recv_timeout(DEADLINE);
+    sent.expect("the server reads while its answers are not read");
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     assert_eq!(lines.next().unwrap().unwrap(), "true");
     for n in 0..10_000 {

@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 
 use super::members::members_read;
 use super::reading::only_reads;
-use super::{Input, Options, ProcessStatus};
+use super::{Destination, Input, Options, ProcessStatus};
 use generator::source;
 use test_support::TestRandom;
 
@@ -49,6 +49,8 @@ impl Input for Lines {
 
 #[derive(Clone, Default)]
 struct Answers(Arc<Mutex<Vec<u8>>>);
+
+impl Destination for Answers {}
 
 impl Write for Answers {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
