@@ -514,9 +514,8 @@ fn commands_of(prompt: &Prompt) -> Option<Vec<Command>> {
             .collect(),
         // The service made each piece as one line: a long one is neither copied nor searched here.
         AnswerTo::Framed(_) => {
-            let pieces = prompt.pieces();
-            let pieces = pieces.iter().flatten();
-            pieces.map(|line| Command::of_line(line)).collect()
+            let pieces = prompt.pieces().into_iter().flatten();
+            pieces.map(|line| Command::of_line(&line)).collect()
         }
     }
 }

@@ -25,7 +25,7 @@ pub(crate) fn arguments_of(all: &[OsString]) -> Option<&[OsString]> {
 
 /// Runs the command in its cell.
 pub(crate) fn run(arguments: &[OsString]) -> ! {
-    // Fails nowhere known; a trial ends soon anyway.
+    // No known system refuses, and a trial ends soon anyway.
     let _ = parent_death::die_with_parent();
     // `--users N` or `--no-users WHY` may precede `--report-own`, which ignores it.
     if let [option, mode] | [_, _, option, mode] = arguments

@@ -76,7 +76,7 @@ mod tests {
     use crate::query_server::language::LanguageName;
     use actix::{Actor, Addr};
     use child::Spawner;
-    use test_support::eventually;
+    use test_support::{eventually, turns_beside};
 
     fn manager() -> Addr<ProcManager> {
         let log = Logger::root(slog::Discard, o!());
@@ -109,21 +109,8 @@ mod tests {
             let request =
                 FunctionRequest::parse(FunctionName::Finalize, &call, &KnownDdocs::default())
                     .unwrap();
-            let mut turns = 0;
-            let others = async {
-                loop {
-                    turns += 1;
-                    tokio::task::yield_now().await;
-                }
-            };
-            tokio::select! {
-                biased;
-                served = servers.serve(request) => {
-                    let value = format!("[{text}]");
-                    assert_eq!(served.value.unwrap(), value);
-                }
-                () = others => {}
-            }
+            let (served, turns) = turns_beside(servers.serve(request)).await;
+            assert_eq!(served.value.unwrap(), format!("[{text}]"));
             turns
         };
         assert_eq!(serve(1).await, 0);

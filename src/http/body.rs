@@ -201,7 +201,10 @@ async fn read_at_most(
     }
     let pace = Pace::new(shared.config.borrow().server.request_timeout);
     let mut body = BytesMut::with_capacity(announced);
-    let mut chunks = Chunks::new(payload);
+    let mut chunks = Chunks {
+        payload,
+        turn_bytes: 0,
+    };
     while let Some(chunk) = chunks.next(pace.deadline()).await? {
         pace.took(chunk.len());
         if body.len() + chunk.len() > limit {
@@ -239,7 +242,10 @@ impl FromRequest for Incoming {
         let given = <(web::Payload, web::Data<HttpContext>)>::from_request(request, payload);
         let account = Account::of(request);
         let begin = given.map_ok(|(payload, shared)| Self {
-            chunks: Chunks::new(payload),
+            chunks: Chunks {
+                payload,
+                turn_bytes: 0,
+            },
             account,
             timeout: shared.config.borrow().server.request_timeout,
             line: None,
@@ -291,13 +297,6 @@ struct Chunks {
 }
 
 impl Chunks {
-    fn new(payload: web::Payload) -> Self {
-        Self {
-            payload,
-            turn_bytes: 0,
-        }
-    }
-
     /// Returns the next piece; `None` at the end.
     async fn next(&mut self, deadline: Instant) -> Result<Option<Bytes>, Refusal> {
         if self.turn_bytes >= TURN_BYTES {
@@ -331,31 +330,16 @@ impl Chunks {
 
 #[cfg(test)]
 mod tests {
-    use std::future::{Future, poll_fn};
+    use std::future::poll_fn;
     use std::pin::Pin;
 
     use actix_web::body::MessageBody;
     use futures_util::stream;
+    use test_support::turns_beside;
 
     use super::super::guard::Exchange;
     use super::super::outgoing::Outgoing;
     use super::*;
-
-    /// Returns the result of some work, and how many turns another task of the thread had meanwhile.
-    async fn turns_beside<T>(work: impl Future<Output = T>) -> (T, u32) {
-        let mut turns = 0;
-        let others = async {
-            loop {
-                turns += 1;
-                tokio::task::yield_now().await;
-            }
-        };
-        tokio::select! {
-            biased;
-            done = work => (done, turns),
-            () = others => unreachable!(),
-        }
-    }
 
     #[actix_rt::test]
     async fn other_tasks_run_while_a_long_body_arrives() {
@@ -366,7 +350,10 @@ mod tests {
         };
         let request = actix_web::test::TestRequest::default().to_http_request();
         let payload = web::Payload::from_request(&request, &mut payload).await;
-        let mut chunks = Chunks::new(payload.unwrap());
+        let mut chunks = Chunks {
+            payload: payload.unwrap(),
+            turn_bytes: 0,
+        };
         let reading = turns_beside(async {
             let mut bytes = 0;
             while let Some(piece) = chunks.next(Instant::now() + IDLE_MAX).await.ok().unwrap() {

@@ -53,12 +53,17 @@ pub(super) async fn everything(shared: Data<HttpContext>) -> Answer {
 
 /// `GET /_node/_local/_config/SECTION`. The answer for an unknown section is an empty object, as in CouchDB.
 pub(super) async fn section(name: Path<String>, shared: Data<HttpContext>) -> Answer {
-    let texts = listed(&shared, move |settings| {
-        let ours = settings.iter().filter(|setting| setting.section == *name);
+    Ok(answer::ok(&values(&shared, name.into_inner()).await?))
+}
+
+/// Returns the keys of a section, and their values as texts.
+async fn values(shared: &HttpContext, section: String) -> Result<Map<String, Value>, Refusal> {
+    let texts = listed(shared, move |settings| {
+        let ours = settings.iter().filter(|setting| setting.section == section);
         let texts = ours.map(|setting| (setting.key.clone(), setting.plain().into()));
-        texts.collect::<Map<String, Value>>()
+        texts.collect()
     });
-    Ok(answer::ok(&texts.await?))
+    texts.await
 }
 
 /// A section and a key of it.
@@ -101,16 +106,11 @@ pub(super) async fn plan(shared: Data<HttpContext>) -> Answer {
     Ok(answer::ok(&changes))
 }
 
-async fn find(shared: &HttpContext, section: &str, key: &str) -> Result<Option<String>, Refusal> {
-    let (section, key) = (section.to_owned(), key.to_owned());
-    let found = listed(shared, move |settings| {
-        let is_it = |setting: &&Setting| setting.section == section && setting.key == key;
-        settings.iter().find(is_it).map(Setting::plain)
-    });
-    found.await
+async fn find(shared: &HttpContext, section: &str, key: &str) -> Result<Option<Value>, Refusal> {
+    Ok(values(shared, section.to_owned()).await?.remove(key))
 }
 
-async fn known(shared: &HttpContext, section: &str, key: &str) -> Result<String, Refusal> {
+async fn known(shared: &HttpContext, section: &str, key: &str) -> Result<Value, Refusal> {
     let found = find(shared, section, key).await?;
     found.ok_or_else(|| Refusal::not_found("unknown_config_value"))
 }
@@ -151,7 +151,7 @@ async fn set(
     };
     let changes = changed(shared.config_listener.call(wanted).await?)?;
     order.did(Done::of_config(&changes));
-    Ok(answer::ok(&before.unwrap_or_default()))
+    Ok(answer::ok(&before.unwrap_or_else(|| "".into())))
 }
 
 fn changed(result: Result<Vec<Change>, ReloadError>) -> Result<Vec<Change>, Refusal> {

@@ -110,9 +110,10 @@ impl DesignDocs {
             return Ok(());
         }
         // Frees the memory of the replaced document before more is taken.
-        let is_replaced = self.docs.remove(&*name).is_some();
-        let engine = self.engine.as_ref().filter(|_| is_replaced);
-        if engine.is_some_and(Engine::is_large_after_release) {
+        if self.docs.remove(&*name).is_some()
+            && let Some(engine) = &self.engine
+            && engine.is_large_after_release()
+        {
             self.unload();
         }
         self.measure();

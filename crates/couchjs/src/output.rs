@@ -10,7 +10,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::mem;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
@@ -197,13 +197,9 @@ impl Output {
     /// Before the input is awaited: writes the pending lines, unless that would wait for the parent, which may itself
     /// wait until the input is read. Then the writer does.
     pub(super) fn pass_on(&mut self) -> io::Result<()> {
-        let pipe = match self.0.pipe.try_lock() {
-            Ok(pipe) => Some(pipe),
-            Err(TryLockError::Poisoned(pipe)) => Some(pipe.into_inner()),
-            Err(TryLockError::WouldBlock) => None,
-        };
+        let pipe = self.0.pipe.try_lock();
         let bytes = self.0.held().lines.len();
-        if pipe.is_some_and(|pipe| bytes == 0 || pipe.output.takes(bytes)) {
+        if pipe.is_ok_and(|pipe| bytes == 0 || pipe.output.takes(bytes)) {
             return self.flush();
         }
         if bytes > 0 {

@@ -14,4 +14,4 @@ mod wait;
 pub use effort::effort;
 pub use probe::Probe;
 pub use random::TestRandom;
-pub use wait::{PATIENCE, eventually, within};
+pub use wait::{PATIENCE, eventually, turns_beside, within};

@@ -43,3 +43,19 @@ pub async fn within<F: Future>(what: &str, future: F) -> F::Output {
         Err(_) => panic!("did not happen within {PATIENCE:?}: {what}"),
     }
 }
+
+/// Waits for `work`; returns its result, and how many turns another task of the thread had meanwhile.
+pub async fn turns_beside<T>(work: impl Future<Output = T>) -> (T, u32) {
+    let mut turns = 0;
+    let others = async {
+        loop {
+            turns += 1;
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::select! {
+        biased;
+        done = work => (done, turns),
+        () = others => unreachable!("it has no end"),
+    }
+}
