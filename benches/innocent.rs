@@ -1,5 +1,5 @@
-//! Latency of an innocent client's small calls over HTTP while other clients send bodies of 60 MB or get answers of
-//! 33 MB, and while an operator reloads, sets, scrapes and lists a service of 1,000 pools and 10,000 tenants: the
+//! Latency of an innocent client's small calls over HTTP while other clients send arguments of 60 MB or get answers of
+//! 33 MB, over HTTP or the socket, and while an operator reloads, sets, scrapes and lists a service of 1,000 pools and 10,000 tenants: the
 //! median, the 99th percentile and the maximum, beside those measured without other load. For an operator's call
 //! only the maximum, and the CPU time of the pool's thread.
 //!
@@ -11,6 +11,8 @@ mod common;
 use std::env::{args, current_exe};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -42,27 +44,45 @@ const RETRY: Duration = Duration::from_millis(500);
 /// A load that other clients cause.
 struct Load {
     what: &'static str,
+    /// Whether they call over the socket.
+    socket: bool,
     /// Calls of each client.
     calls: usize,
     body: fn() -> String,
 }
 
-const LOADS: [Load; 2] = [
+const LOADS: [Load; 4] = [
     Load {
         what: "bodies of 60 MB",
+        socket: false,
         calls: 1,
-        body: || {
-            let row = r#"{"i":1000000,"name":"n1000000","v":[1,2,3]}"#;
-            let rows = vec![row; 60_000_000 / (row.len() + 1)].join(",");
-            body("others", "small", &format!("[{rows}]"))
-        },
+        body: long_body,
     },
     Load {
         what: "answers of 33 MB",
+        socket: false,
+        calls: 7,
+        body: || body("others", "large", "null"),
+    },
+    Load {
+        what: "lines of 60 MB",
+        socket: true,
+        calls: 1,
+        body: long_body,
+    },
+    Load {
+        what: "answering lines of 33 MB",
+        socket: true,
         calls: 7,
         body: || body("others", "large", "null"),
     },
 ];
+
+fn long_body() -> String {
+    let row = r#"{"i":1000000,"name":"n1000000","v":[1,2,3]}"#;
+    let rows = vec![row; 60_000_000 / (row.len() + 1)].join(",");
+    body("others", "small", &format!("[{rows}]"))
+}
 
 fn body(db: &str, show: &str, doc: &str) -> String {
     let large =
@@ -168,6 +188,22 @@ fn load(address: SocketAddr, body: &str, calls: usize) -> usize {
     length
 }
 
+/// Like [`load`], over the socket.
+fn load_socket(socket: &Path, body: &str, calls: usize) -> usize {
+    let mut stream = BufReader::new(UnixStream::connect(socket).expect("the service listens"));
+    let request = format!("{{\"id\":1,\"call\":\"ddoc_prompt\",{}\n", &body[1..]);
+    let mut answer = Vec::new();
+    for _ in 0..calls {
+        let sent = stream.get_mut().write_all(request.as_bytes());
+        sent.expect("the service reads");
+        answer.clear();
+        let read = stream.read_until(b'\n', &mut answer);
+        read.expect("the service answers");
+        assert!(answer.starts_with(b"{\"id\":1,\"ok\":"), "refused");
+    }
+    answer.len()
+}
+
 /// An operator's call, which is repeated.
 struct Operation {
     what: &'static str,
@@ -268,7 +304,13 @@ fn main() {
         return innocent(arguments[at + 1].parse().expect("an address"));
     }
     measure_operations();
-    for Load { what, calls, body } in LOADS {
+    for Load {
+        what,
+        socket,
+        calls,
+        body,
+    } in LOADS
+    {
         let folder = tempfile::tempdir().expect("a folder");
         let service = Service::start(folder.path(), TERMS);
         let address = service.address;
@@ -279,10 +321,16 @@ fn main() {
         let (floor, _) = stop_innocent(alone);
         let (body, since) = (body(), Instant::now());
         let beside = start_innocent(address);
+        let path = folder.path().join("run").join("s.sock");
         let lengths: Vec<usize> = thread::scope(|scope| {
-            let others: Vec<_> = (0..CLIENTS)
-                .map(|_| scope.spawn(|| load(address, &body, calls)))
-                .collect();
+            let one = || {
+                if socket {
+                    load_socket(&path, &body, calls)
+                } else {
+                    load(address, &body, calls)
+                }
+            };
+            let others: Vec<_> = (0..CLIENTS).map(|_| scope.spawn(one)).collect();
             others
                 .into_iter()
                 .map(|other| other.join().expect("all calls succeed"))

@@ -1,12 +1,11 @@
 //! Work on long input, on a separate thread, so that other users of the current thread do not wait for it.
 //!
-//! SUMMARY   [`aside`] processes bytes: short input at once, long input in turn on another thread.
-//! CALLED    For the bodies of HTTP requests, and for lines from clients and from query servers.
+//! SUMMARY   [`aside`] works at once if there are few bytes, and in turn on another thread if there are many.
+//! CALLED    For the bodies of HTTP requests and their answers, and for lines from clients and from query servers.
 
 use std::io;
 
 use blocking::Turns;
-use bytes::Bytes;
 
 /// Maximum length of input processed on the current thread, in bytes.
 const SHORT_BYTES_MAX: usize = 256 << 10;
@@ -21,19 +20,19 @@ pub(crate) const fn is_long(bytes: usize) -> bool {
     bytes > SHORT_BYTES_MAX
 }
 
-/// Returns the result of `work` on bytes. Long ones are processed on another thread.
+/// Returns the result of `work`, which processes this many bytes, and is done on another thread if they are many.
 ///
 /// # Errors
 /// The system cannot create another thread, possibly temporarily; or the work panicked on one.
-pub(crate) async fn aside<T, W>(bytes: Bytes, work: W) -> io::Result<T>
+pub(crate) async fn aside<T, W>(bytes: usize, work: W) -> io::Result<T>
 where
     T: Send + 'static,
-    W: FnOnce(&[u8]) -> T + Send + 'static,
+    W: FnOnce() -> T + Send + 'static,
 {
-    if !is_long(bytes.len()) {
-        return Ok(work(&bytes));
+    if !is_long(bytes) {
+        return Ok(work());
     }
-    TURNS.turn().await.run("aside", move || work(&bytes)).await
+    TURNS.turn().await.run("aside", work).await
 }
 
 #[cfg(test)]
@@ -46,8 +45,7 @@ mod tests {
     async fn only_long_input_is_handed_to_another_thread() {
         let here = thread::current().id();
         for (length, is_here) in [(SHORT_BYTES_MAX, true), (SHORT_BYTES_MAX + 1, false)] {
-            let bytes = Bytes::from(vec![b' '; length]);
-            let there = aside(bytes, |_| thread::current().id()).await.unwrap();
+            let there = aside(length, || thread::current().id()).await.unwrap();
             assert_eq!(there == here, is_here, "{length}");
         }
     }

@@ -32,7 +32,6 @@ use std::time::Duration;
 
 use actix::fut::wrap_future;
 use actix::prelude::*;
-use bytes::Bytes;
 use slog::{Logger, debug, o};
 
 use crate::config::Config;
@@ -46,6 +45,7 @@ use crate::metrics::{ClientMetrics, LendEnd};
 use crate::otp::pid::{Down, ExitReason, Pid, PidGuard, Watch};
 use crate::otp::supervisor::Stop;
 use crate::otp::tell::Tell;
+use child::line_buffer::PiecedLine;
 pub(crate) use context::ClientContext;
 use holding::Holding;
 pub(crate) use lent::last_line;
@@ -162,16 +162,17 @@ impl Client {
         }
     }
 
-    fn take_line(&mut self, line: Bytes, ctx: &mut Context<Self>) {
+    fn take_line(&mut self, line: PiecedLine, ctx: &mut Context<Self>) {
         if let Some(expected) = self.session.take_expected() {
-            return self.take_over(expected, &line, ctx);
+            return self.take_over(expected, &line.join(), ctx);
         }
         match &self.mode {
-            Mode::Requests if !self.session.is_admitted() => self.take_first(&line, ctx),
+            Mode::Requests if !self.session.is_admitted() => self.take_first(&line.join(), ctx),
             Mode::Requests => calls::take_line(&self.session, line, ctx),
             Mode::Tunnel(tunnel) => {
                 self.session.note_activity();
-                let ticket = self.session.ticket(None, line.len());
+                let ticket = self.session.ticket(None, line.length());
+                let line = line.join();
                 tunnel.process.prompt(ticket, line, tunnel.timeout, false);
             }
             Mode::Relay(_) => {}
@@ -291,7 +292,7 @@ impl StreamHandler<Input> for Client {
         let closing = async move {
             let end = process.finish().await;
             if tells_end {
-                session.push_raw(&end.line());
+                session.push_raw(&end.line().into());
                 session.linger().await;
             }
         };

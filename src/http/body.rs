@@ -95,11 +95,12 @@ impl Body {
     {
         if let Some(account) = &self.account {
             // An upper bound, since strings may contain these characters.
-            let values = |bytes: &[u8]| memchr::memchr3_iter(b',', b'[', b'{', bytes).count();
-            let values = aside(self.bytes.clone(), values).await.map_err(no_thread)?;
+            let bytes = self.bytes.clone();
+            let values = move || memchr::memchr3_iter(b',', b'[', b'{', &bytes).count();
+            let values = aside(self.bytes.len(), values).await.map_err(no_thread)?;
             account.set(self.bytes.len().max(values.saturating_mul(value_bytes) / 4))?;
         }
-        let parsed = aside(self.bytes, |bytes| parse(utf8(bytes)?)).await;
+        let parsed = aside(self.bytes.len(), move || parse(utf8(&self.bytes)?)).await;
         parsed.map_err(no_thread)?
     }
 

@@ -17,6 +17,7 @@ use super::answer::{self, Answer, Refusal};
 use super::params::{Params, query_parse_error};
 use super::request::require_json;
 use super::{HttpContext, body};
+use crate::aside::aside;
 use crate::functions::served::{Served, members};
 use crate::messages::function::{CallOptions, FunctionCall, FunctionName, FunctionRequest};
 use crate::query_server::request_id::RequestId;
@@ -74,7 +75,10 @@ async fn call(
         });
     }
     let members = report.map(|report| members(&report)).unwrap_or_default();
-    let text = [b"{\"ok\":", &*value?, &members, b"}\n"].concat();
+    let value = value?;
+    let length = value.len();
+    let join = move || [b"{\"ok\":", &*value, &members, b"}\n"].concat();
+    let text = aside(length, join).await.map_err(body::no_thread)?;
     Ok(answer::raw(StatusCode::OK, text.into()))
 }
 

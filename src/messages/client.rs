@@ -8,6 +8,7 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use serde_json::value::RawValue;
 
 use crate::messages::arguments::{Arguments, Parsed, missing, wrong};
@@ -27,18 +28,18 @@ const RETURN_STATUSES: [(&str, ReturnStatus); 2] =
 
 /// One request of a client.
 #[derive(Debug)]
-pub struct Request<'a> {
+pub struct Request {
     /// The `id` of the reply: the JSON text of the request's `id`, or `null`.
-    pub id: &'a str,
+    pub id: Box<str>,
     /// The call's name.
     pub name: CallName,
     /// The call with its arguments.
-    pub call: Call<'a>,
+    pub call: Call,
 }
 
 /// The calls that a client may make.
 #[derive(Debug)]
-pub enum Call<'a> {
+pub enum Call {
     /// Lend a process.
     GetProc {
         /// The requirements.
@@ -51,7 +52,7 @@ pub enum Call<'a> {
         /// The process; `None` if the text is not a token.
         proc: Option<ProcToken>,
         /// The command, a JSON array.
-        data: &'a str,
+        data: Bytes,
         /// How long the answer may take; `None`: the process's own timeout.
         timeout: Option<Duration>,
         /// Whether the client wants the log lines and errors reported before the answer.
@@ -76,7 +77,7 @@ pub enum Call<'a> {
     /// Cancel a call of functions.
     Cancel {
         /// The JSON text of the `id` of its request.
-        request: &'a str,
+        request: Box<str>,
     },
     /// Turn the connection into a tunnel to one process.
     Attach {
@@ -100,29 +101,26 @@ pub enum Call<'a> {
 
 /// A line that is not a valid request.
 #[derive(Debug)]
-pub struct BadRequest<'a> {
+pub struct BadRequest {
     /// As in [`Request::id`].
-    pub id: &'a str,
+    pub id: Box<str>,
     /// The error of the reply.
     pub error: ErrorReply,
 }
 
-impl<'a> Request<'a> {
+impl Request {
     /// Parses a line. If `ddocs` is given, design documents may be named by their digests.
     ///
     /// # Errors
     /// [`BadRequest`] with the first error, which is the client's fault.
-    pub(crate) fn parse(
-        line: &'a [u8],
-        ddocs: Option<&'a KnownDdocs>,
-    ) -> Result<Self, BadRequest<'a>> {
+    pub(crate) fn parse(line: &Bytes, ddocs: Option<&KnownDdocs>) -> Result<Self, BadRequest> {
         let nameless = |reason: String| BadRequest {
-            id: "null",
+            id: "null".into(),
             error: ErrorReply::bad_request(reason),
         };
         let text =
             std::str::from_utf8(line).map_err(|_| nameless("the line is not UTF-8".to_owned()))?;
-        let arguments: Arguments<'a> = serde_json::from_str(text).map_err(|error| {
+        let arguments: Arguments<'_> = serde_json::from_str(text).map_err(|error| {
             nameless(if !error.is_data() {
                 format!("the line is not JSON: {error}")
             } else if text.trim_start().starts_with('{') {
@@ -136,10 +134,11 @@ impl<'a> Request<'a> {
         check_name("id", id, NAME_BYTES_MAX).map_err(nameless)?;
         let name = call_name(&arguments);
         let call = name.and_then(|name| {
-            let call = Call::of(name, &arguments)?;
+            let call = Call::of(name, &arguments, line)?;
             arguments.refuse_unknown()?;
             Ok((name, call))
         });
+        let id = id.into();
         match call {
             Ok((name, call)) => Ok(Self { id, name, call }),
             Err(error) => Err(BadRequest { id, error }),
@@ -160,12 +159,12 @@ fn call_name(arguments: &Arguments<'_>) -> Parsed<CallName> {
         .map_err(ErrorReply::bad_request)
 }
 
-impl<'a> Call<'a> {
-    /// Parses the arguments of the call `name`.
-    fn of(name: CallName, arguments: &Arguments<'a>) -> Parsed<Self> {
+impl Call {
+    /// Parses the arguments of the call `name` in a line.
+    fn of(name: CallName, arguments: &Arguments<'_>, line: &Bytes) -> Parsed<Self> {
         Ok(match name {
             CallName::GetProc => Self::get_proc(arguments)?,
-            CallName::Prompt => Self::prompt(arguments)?,
+            CallName::Prompt => Self::prompt(arguments, line)?,
             CallName::RetProc => Self::ret_proc(arguments)?,
             CallName::SetTimeout => Self::SetTimeout {
                 proc: proc_token(arguments)?,
@@ -175,7 +174,8 @@ impl<'a> Call<'a> {
                 request: arguments
                     .get("request")
                     .ok_or_else(|| missing("request"))?
-                    .get(),
+                    .get()
+                    .into(),
             },
             CallName::Attach => Self::attach(arguments)?,
             CallName::Limits => Self::Limits,
@@ -192,23 +192,23 @@ impl<'a> Call<'a> {
         })
     }
 
-    fn get_proc(arguments: &Arguments<'a>) -> Parsed<Self> {
+    fn get_proc(arguments: &Arguments<'_>) -> Parsed<Self> {
         Ok(Self::GetProc {
             want: want(arguments, arguments.get("ddoc").is_some())?,
             timeout: arguments.timeout()?,
         })
     }
 
-    fn prompt(arguments: &Arguments<'a>) -> Parsed<Self> {
+    fn prompt(arguments: &Arguments<'_>, line: &Bytes) -> Parsed<Self> {
         Ok(Self::Prompt {
             proc: proc_token(arguments)?,
-            data: arguments.array("data")?.get(),
+            data: line.slice_ref(arguments.array("data")?.get().as_bytes()),
             timeout: arguments.timeout()?,
             report: arguments.flag("report")?,
         })
     }
 
-    fn ret_proc(arguments: &Arguments<'a>) -> Parsed<Self> {
+    fn ret_proc(arguments: &Arguments<'_>) -> Parsed<Self> {
         Ok(Self::RetProc {
             proc: proc_token(arguments)?,
             status: arguments
@@ -217,7 +217,7 @@ impl<'a> Call<'a> {
         })
     }
 
-    fn attach(arguments: &Arguments<'a>) -> Parsed<Self> {
+    fn attach(arguments: &Arguments<'_>) -> Parsed<Self> {
         let names = ["lang", "pool", "group"];
         if names.iter().all(|name| arguments.get(name).is_none()) {
             return Err(missing("lang', 'pool' or 'group"));
@@ -277,21 +277,25 @@ mod tests {
     use crate::operations::Who;
     use crate::query_server::language::LanguageName;
 
+    fn parse(line: &[u8]) -> Result<Request, BadRequest> {
+        Request::parse(&Bytes::copy_from_slice(line), None)
+    }
+
     #[test]
     fn the_id_and_the_command_of_a_request_keep_their_text() {
         let line = br#" { "data" : [ "x", 1.0 ] , "proc":"1.2.3", "id" : 1.50 , "call":"prompt"} "#;
-        let request = Request::parse(line, None).unwrap();
-        assert_eq!(request.id, "1.50");
+        let request = parse(line).unwrap();
+        assert_eq!(&*request.id, "1.50");
         let Call::Prompt { data, timeout, .. } = request.call else {
             panic!("not a prompt");
         };
-        assert_eq!((data, timeout), (r#"[ "x", 1.0 ]"#, None));
+        assert_eq!((&*data, timeout), (&br#"[ "x", 1.0 ]"#[..], None));
     }
 
     #[test]
     fn unknown_members_are_refused_and_nulls_count_as_absent() {
         let reason = |line: &str| {
-            let bad = Request::parse(line.as_bytes(), None).unwrap_err();
+            let bad = parse(line.as_bytes()).unwrap_err();
             bad.error.reason.get().to_owned()
         };
         for (line, says) in [
@@ -316,8 +320,8 @@ mod tests {
             assert!(reason(line).contains(says), "{}", reason(line));
         }
         let line = br#"{"call":"get_proc","lang":"A","db":null,"ddoc":null,"future":null}"#;
-        let request = Request::parse(line, None).unwrap();
-        assert_eq!(request.id, "null");
+        let request = parse(line).unwrap();
+        assert_eq!(&*request.id, "null");
         let Call::GetProc { want, .. } = request.call else {
             panic!("not a get_proc");
         };
@@ -327,7 +331,7 @@ mod tests {
 
     #[test]
     fn a_database_may_be_named_for_work_without_a_design_document() {
-        let tenant = |line: &str| match Request::parse(line.as_bytes(), None).unwrap().call {
+        let tenant = |line: &str| match parse(line.as_bytes()).unwrap().call {
             Call::GetProc { want, .. } | Call::Attach { want, .. } => want.tenant,
             other => panic!("{other:?}"),
         };
@@ -337,7 +341,7 @@ mod tests {
             let line = format!(r#"{{"call":"{call}","pool":"p"}}"#);
             assert_eq!(tenant(&line), TenantName::Client);
         }
-        let bad = Request::parse(br#"{"call":"get_proc","lang":"a","db":7}"#, None).unwrap_err();
+        let bad = parse(br#"{"call":"get_proc","lang":"a","db":7}"#).unwrap_err();
         assert!(bad.error.reason.get().contains("'db'"));
     }
 
@@ -359,7 +363,7 @@ mod tests {
         for name in CallName::VARIANTS {
             let name: &str = name.into();
             let line = format!(r#"{{"call":"{name}"}}"#);
-            if let Err(bad) = Request::parse(line.as_bytes(), None) {
+            if let Err(bad) = parse(line.as_bytes()) {
                 assert_eq!(bad.error.name, "bad_request", "{name}");
             }
         }
@@ -367,10 +371,10 @@ mod tests {
 
     #[test]
     fn an_error_carries_the_id_of_its_request() {
-        let bad = Request::parse(br#"{"id":[7],"call":"ret_proc"}"#, None).unwrap_err();
-        assert_eq!(bad.id, "[7]");
+        let bad = parse(br#"{"id":[7],"call":"ret_proc"}"#).unwrap_err();
+        assert_eq!(&*bad.id, "[7]");
         assert_eq!(bad.error.reason.get(), "\"'proc' is missing\"");
-        let bad = Request::parse(b"\xff", None).unwrap_err();
-        assert_eq!(bad.id, "null");
+        let bad = parse(b"\xff").unwrap_err();
+        assert_eq!(&*bad.id, "null");
     }
 }

@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use actix::fut::wrap_future;
 use actix::prelude::*;
-use bytes::Bytes;
 use serde::Serialize;
 use serde_json::json;
 use serde_json::value::RawValue;
@@ -27,8 +26,8 @@ use crate::messages::client::{BadRequest, Call, Request};
 use crate::messages::client_error::ErrorReply;
 use crate::messages::function::FunctionRequest;
 use crate::messages::proc_manager::Want;
-use crate::operations::CallName;
 use crate::query_server::known_ddocs::KnownDdocs;
+use child::line_buffer::PiecedLine;
 
 /// The value that answers `get_proc`, with `config`, or `attach`, with `end`.
 #[derive(Serialize)]
@@ -58,59 +57,23 @@ impl<'a> Lent<'a> {
     }
 }
 
-/// A line that was parsed on another thread.
-enum Parsed {
-    /// A function call: the JSON text of the request's id, the name, and the call.
-    Function(String, CallName, Box<FunctionRequest>),
-    /// An invalid request: the JSON text of its id, and the error.
-    Bad(String, ErrorReply),
-    /// Any other, which is quick to parse.
-    Other,
-}
-
-impl Parsed {
-    fn of(line: &[u8], ddocs: Option<&KnownDdocs>) -> Self {
-        match Request::parse(line, ddocs) {
-            Ok(Request {
-                id,
-                name,
-                call: Call::Function(call),
-            }) => Self::Function(id.to_owned(), name, call),
-            Ok(_) => Self::Other,
-            Err(bad) => Self::Bad(bad.id.to_owned(), bad.error),
-        }
-    }
-}
-
 /// Handles one line of a client. A long one is first parsed on another thread; the next line waits for it.
-pub(super) fn take_line(session: &Rc<Session>, line: Bytes, ctx: &mut Context<Client>) {
+pub(super) fn take_line(session: &Rc<Session>, line: PiecedLine, ctx: &mut Context<Client>) {
     let ddocs = ddocs_of(session);
-    if !is_long(line.len()) {
-        let request = Request::parse(&line, ddocs.as_deref());
-        return take_request(session, &line, request, ctx);
+    let length = line.length();
+    let parse = move || Request::parse(&line.join(), ddocs.as_deref());
+    if !is_long(length) {
+        return take_request(session, length, parse(), ctx);
     }
     session.pause_reading();
-    let unknown = session.ticket(None, line.len());
-    let parse = move |line: &[u8]| Parsed::of(line, ddocs.as_deref());
-    let parsing = wrap_future::<_, Client>(aside(line.clone(), parse));
+    let unknown = session.ticket(None, length);
+    let parsing = wrap_future::<_, Client>(aside(length, parse.clone()));
     // Ends with the parsing.
     ctx.spawn(parsing.map(move |parsed, _, ctx| {
         let session = unknown.session();
-        match parsed.unwrap_or(Parsed::Other) {
-            Parsed::Function(id, name, call) => {
-                let (id, call) = (&*id, Call::Function(call));
-                take_request(session, &line, Ok(Request { id, name, call }), ctx);
-            }
-            Parsed::Bad(id, error) => {
-                let bad = BadRequest { id: &id, error };
-                take_request(session, &line, Err(bad), ctx);
-            }
-            Parsed::Other => {
-                let ddocs = ddocs_of(session);
-                let request = Request::parse(&line, ddocs.as_deref());
-                take_request(session, &line, request, ctx);
-            }
-        }
+        // Without a thread it is parsed here.
+        let request = parsed.unwrap_or_else(|_| parse());
+        take_request(session, length, request, ctx);
         session.resume_reading();
     }));
 }
@@ -121,20 +84,20 @@ fn ddocs_of(session: &Session) -> Option<Arc<KnownDdocs>> {
     may_call.then(|| Arc::clone(&session.services.ddocs))
 }
 
-fn take_request<'a>(
+fn take_request(
     session: &Rc<Session>,
-    line: &Bytes,
-    request: Result<Request<'a>, BadRequest<'a>>,
+    length: usize,
+    request: Result<Request, BadRequest>,
     ctx: &mut Context<Client>,
 ) {
     let request = match request {
         Ok(request) => request,
         Err(bad) => {
-            session.push_error(bad.id, &bad.error);
+            session.push_error(&bad.id, &bad.error);
             return session.flush();
         }
     };
-    let ticket = session.ticket(Some(request.id), line.len());
+    let ticket = session.ticket(Some(request.id), length);
     if let Some(right) = request.name.who().right() {
         let rights = session.rights();
         if let Err(missing) = rights.require(right) {
@@ -149,10 +112,7 @@ fn take_request<'a>(
             timeout,
             report,
         } => match session.holding(proc) {
-            Some(holding) => {
-                let line = line.slice_ref(data.as_bytes());
-                holding.prompt(ticket, line, timeout, report);
-            }
+            Some(holding) => holding.prompt(ticket, data, timeout, report),
             None => ticket.error(&ErrorReply::not_holder()),
         },
         Call::SetTimeout { proc, timeout } => match session.holding(proc) {
@@ -180,7 +140,7 @@ fn take_request<'a>(
             ticket.ok(&json!({"line_max": line_max, "ddoc_sha256": true}));
         }
         Call::Cancel { request } => {
-            let is_cancelled = session.cancel(request);
+            let is_cancelled = session.cancel(&request);
             ticket.ok(&is_cancelled);
         }
     }

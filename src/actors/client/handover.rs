@@ -15,6 +15,7 @@ use std::rc::Rc;
 
 use actix::fut::wrap_future;
 use actix::prelude::*;
+use bytes::Bytes;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use serde_json::json;
 use tokio::sync::mpsc;
@@ -130,7 +131,8 @@ impl Client {
             signals,
             task: running.abort_handle(),
         });
-        self.session.push(&id, b",\"ok\":", (b"true", b""));
+        self.session
+            .push(&id, b",\"ok\":", (&Bytes::from_static(b"true"), b""));
         self.session.flush();
         ctx.spawn(wrap_future::<_, Self>(running).map(|end, client, ctx| {
             let lost = |_| TunnelEnd::ended("was lost inside the service");
@@ -140,7 +142,7 @@ impl Client {
 
     fn relay_ended(&mut self, end: &TunnelEnd, ctx: &mut Context<Self>) {
         self.mode = Mode::Requests;
-        self.session.push_raw(&end.line());
+        self.session.push_raw(&end.line().into());
         // Ends after a bounded time.
         self.end_after(Rc::clone(&self.session).linger(), ctx);
     }

@@ -184,7 +184,7 @@ impl Holding {
                 Some(QueuedCall::Timeout(ticket, answer)) => {
                     // The client holds the process; a dead one accepts any timeout.
                     let _ = soon(&session, answer).await;
-                    ticket.ok_later(b"true");
+                    ticket.ok_later(&b"true"[..]);
                 }
                 Some(QueuedCall::Return(ticket)) => {
                     session.flush();
@@ -193,7 +193,7 @@ impl Holding {
                         // Also true if the process has died meanwhile: the client held it.
                         lease.ret_proc(ReturnStatus::Ok).await;
                     }
-                    ticket.ok_later(b"true");
+                    ticket.ok_later(&b"true"[..]);
                 }
                 None => break,
             }

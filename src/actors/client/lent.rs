@@ -207,7 +207,7 @@ impl Client {
         let session = Rc::clone(&self.session);
         let closing = async move {
             if let Some(why) = &why {
-                session.push_raw(&last_line(why));
+                session.push_raw(&last_line(why).into());
                 session.flush();
             }
             if let Some(process) = process {
@@ -260,7 +260,7 @@ impl Handler<EndSession> for Client {
                 return;
             }
             if session.is_written() {
-                session.push_raw(&last_line(&too_long));
+                session.push_raw(&last_line(&too_long).into());
                 session.flush();
             }
             session.cut(too_long);

@@ -9,19 +9,18 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
-use bytes::Bytes;
 use futures_util::Stream;
 use tokio::io::unix::AsyncFd;
 use tokio::io::{Interest, Ready};
 
 use super::session::{Phase, Session};
-use child::line_buffer::LineBuffer;
+use child::line_buffer::{LineBuffer, PiecedLine};
 use child::watch;
 
 /// Input from the client.
 pub(super) enum Input {
     /// A line without its line feed.
-    Line(Bytes),
+    Line(PiecedLine),
     /// A line exceeded the maximum: line boundaries after it are unknown.
     TooLong,
     /// There is no memory for a line of this length: handled like one that is too long.
@@ -78,7 +77,7 @@ impl Lines {
             Ok(_) => {
                 self.session.set_phase(Phase::Closing);
                 let rest = self.buffer.take_rest();
-                Poll::Ready((!rest.is_empty()).then_some(Input::Line(rest)))
+                Poll::Ready((!rest.is_empty()).then(|| Input::Line(rest.into())))
             }
             Err(_) => {
                 self.session.set_phase(Phase::Over);
@@ -103,7 +102,7 @@ impl Stream for Lines {
             // A login raises the maximum.
             let line_bytes_max = self.session.line_bytes_max();
             self.buffer.set_line_bytes_max(line_bytes_max);
-            match self.buffer.next_line() {
+            match self.buffer.next_pieced_line() {
                 Ok(Some(line)) => {
                     self.session.line_taken();
                     return Poll::Ready(Some(Input::Line(line)));

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use actix::fut::wrap_future;
 use actix::prelude::*;
+use bytes::Bytes;
 
 use super::Client;
 use super::session::Session;
@@ -26,7 +27,7 @@ pub(super) const WAIT: Duration = Duration::from_secs(10);
 
 impl Client {
     /// Handles a line of a connection before admission.
-    pub(super) fn take_first(&mut self, line: &[u8], ctx: &mut Context<Self>) {
+    pub(super) fn take_first(&mut self, line: &Bytes, ctx: &mut Context<Self>) {
         match Request::parse(line, None) {
             Ok(Request {
                 id,
@@ -38,9 +39,9 @@ impl Client {
             }
             Ok(request) => {
                 let reason = "the first call over TCP must be 'auth', with 'name' and 'password'";
-                self.turn_away(request.id, &ErrorReply::unauthorized(reason), ctx);
+                self.turn_away(&request.id, &ErrorReply::unauthorized(reason), ctx);
             }
-            Err(bad) => self.turn_away(bad.id, &bad.error, ctx),
+            Err(bad) => self.turn_away(&bad.id, &bad.error, ctx),
         }
     }
 

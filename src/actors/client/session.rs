@@ -16,12 +16,13 @@ use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use actix_rt::time::Instant;
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use rustc_hash::FxHashMap;
 use tokio::io::Interest;
 use tokio::sync::oneshot;
 
 use self::held::HELD_SWEEP_MIN;
+use self::output::Unsent;
 use super::account::Account;
 use super::handover::Expected;
 use super::held_max::HeldBy;
@@ -98,7 +99,7 @@ pub(super) struct Session {
     /// Borrows processes and runs functions for this connection.
     pub(super) query_servers: QueryServers,
     phase: Cell<Phase>,
-    unsent: RefCell<BytesMut>,
+    unsent: RefCell<Unsent>,
     /// Whether a task is waiting to write once the socket is writable.
     sending: Cell<bool>,
     /// Woken when reading may continue, or when the connection has ended.
@@ -172,7 +173,7 @@ impl Session {
             user: RefCell::default(),
             services,
             phase: Cell::new(Phase::Open),
-            unsent: RefCell::new(BytesMut::new()),
+            unsent: RefCell::default(),
             sending: Cell::new(false),
             reader: RefCell::new(None),
             in_hand: Load::default(),

@@ -6,6 +6,7 @@
 
 use std::rc::Rc;
 
+use bytes::Bytes;
 use serde::Serialize;
 
 use super::session::Session;
@@ -21,11 +22,11 @@ const WAITING_BYTES_MAX: usize = 16 << 20;
 impl Session {
     /// Opens a request. `id` is the JSON text of its id; `None` for a line of a tunnel, whose answer is written
     /// unchanged.
-    pub(super) fn ticket(self: &Rc<Self>, id: Option<&str>, bytes: usize) -> Ticket {
+    pub(super) fn ticket(self: &Rc<Self>, id: Option<Box<str>>, bytes: usize) -> Ticket {
         self.in_hand.add(bytes);
         Ticket {
             session: Rc::clone(self),
-            id: id.map(Into::into),
+            id,
             bytes,
             waits: false,
             answered: false,
@@ -73,15 +74,18 @@ impl Ticket {
     }
 
     /// Answers with a value, JSON text, without flushing.
-    pub(super) fn ok_later(self, json: &[u8]) {
-        self.ok_with(json, b"");
+    pub(super) fn ok_later(self, json: impl Into<Bytes>) {
+        self.ok_with(&json.into(), b"");
     }
 
     /// As [`Self::ok_later`], with further members, each preceded by a comma.
-    pub(super) fn ok_with(mut self, json: &[u8], members: &[u8]) {
+    pub(super) fn ok_with(mut self, json: &Bytes, members: &[u8]) {
         self.answered = true;
         match &self.id {
-            Some(id) => (self.session).push(id, b",\"ok\":", (json.trim_ascii(), members)),
+            Some(id) => {
+                let value = json.slice_ref(json.trim_ascii());
+                self.session.push(id, b",\"ok\":", (&value, members));
+            }
             None => self.session.push_raw(json),
         }
     }
@@ -90,7 +94,7 @@ impl Ticket {
     pub(super) fn ok(self, value: &impl Serialize) {
         let json = serde_json::to_vec(value).expect("JSON: plain values can be written");
         let session = Rc::clone(&self.session);
-        self.ok_later(&json);
+        self.ok_later(json);
         session.flush();
     }
 

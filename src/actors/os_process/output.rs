@@ -17,6 +17,7 @@ use crate::actors::process::Unasked;
 use crate::aside::{aside, is_long};
 use crate::query_server::line::{Line, classify};
 use crate::query_server::proc_shared::ProcFlag;
+use child::line_buffer::PiecedLine;
 use child::pipe::{Chunks, PipeReader};
 
 /// Maximum reads in a row: enough for a full pipe, which holds at most one mebibyte. A child that writes as fast as we
@@ -99,17 +100,18 @@ impl OsProcess {
         let mut last = None;
         loop {
             let next = match known.take() {
-                Some((line, read)) => Ok(Some((line, Some(read)))),
-                None => (self.backend.lines.next_line()).map(|line| Some((line?, None))),
+                Some(known) => Ok(Some(known)),
+                None => match self.backend.lines.next_pieced_line() {
+                    Ok(Some(line))
+                        if last.is_none() && can_wait == CanWait::Yes && is_long(line.length()) =>
+                    {
+                        return self.read_aside(line, now, ctx);
+                    }
+                    line => line.map(|line| line.map(read)),
+                },
             };
             match next {
-                Ok(Some((line, None)))
-                    if last.is_none() && can_wait == CanWait::Yes && is_long(line.len()) =>
-                {
-                    return self.read_aside(line, now, ctx);
-                }
                 Ok(Some((line, read))) => {
-                    let read = read.unwrap_or_else(|| classify(line.clone()));
                     let stale = std::mem::take(&mut self.backend.line_is_stale);
                     let unasked = match &last {
                         Some(_) => Some(Unasked::BehindLast),
@@ -140,13 +142,13 @@ impl OsProcess {
     }
 
     /// Reads a long line on another thread. The actor pauses meanwhile, so the order is kept.
-    fn read_aside(&mut self, line: Bytes, now: Instant, ctx: &mut Context<Self>) {
+    fn read_aside(&mut self, line: PiecedLine, now: Instant, ctx: &mut Context<Self>) {
         let copy = line.clone();
-        let reading = aside(line.clone(), move |_| classify(copy)).into_actor(self);
-        ctx.wait(reading.map(move |read, process, ctx| {
+        let reading = aside(line.length(), move || read(copy)).into_actor(self);
+        ctx.wait(reading.map(move |known, process, ctx| {
             // Without a thread the line is read here.
-            let read = read.unwrap_or_else(|_| classify(line.clone()));
-            process.take_lines(Some((line, read)), CanWait::Yes, now, ctx);
+            let known = known.unwrap_or_else(|_| read(line));
+            process.take_lines(Some(known), CanWait::Yes, now, ctx);
             process.watch_deadline(ctx);
         }));
     }
@@ -178,6 +180,11 @@ impl ChildBackend {
             self.stderr_log.add(&chunk);
         }
     }
+}
+
+fn read(line: PiecedLine) -> (Bytes, Line) {
+    let line = line.join();
+    (line.clone(), classify(line))
 }
 
 /// Returns what a pipe now contains, in chunks: at most [`READS_OF_A_FULL_PIPE`].

@@ -65,7 +65,7 @@ impl Session {
     /// Queues the line that reports a lost process.
     fn push_down(&self, proc: ProcToken, name: &str, reason: &str) {
         let notice = json!({"down": proc.to_string(), "name": name, "reason": reason});
-        self.push_raw(format!("{notice}\n").as_bytes());
+        self.push_raw(&format!("{notice}\n").into());
     }
 
     /// Finds the client's process by its name.

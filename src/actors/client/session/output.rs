@@ -3,21 +3,71 @@
 //! PROMISES  Replies that are ready together are written together. A client that does not read its output is
 //!           disconnected.
 
+use std::collections::VecDeque;
 use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
 use actix_rt::time::Instant;
-use bytes::{Buf, BytesMut};
+use bytes::{Buf, Bytes, BytesMut};
 use rustix::net::SendFlags;
 
 use super::super::account::FREE_BYTES;
 use super::{Phase, Session};
+use crate::aside::is_long;
 use crate::messages::client_error::ErrorReply;
 
 /// How long a client may take to read its last lines and to stop sending, so that it sees them rather than a broken
 /// pipe.
 const LINGER: Duration = Duration::from_secs(2);
+
+/// Output that is not yet written: replies that are written together, and long values, which are not copied.
+#[derive(Default)]
+pub(super) struct Unsent {
+    /// Written before the last bytes.
+    pieces: VecDeque<Bytes>,
+    last: BytesMut,
+    length: usize,
+}
+
+impl Unsent {
+    pub fn len(&self) -> usize {
+        self.length
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    fn add(&mut self, bytes: &[u8]) {
+        self.length += bytes.len();
+        self.last.extend_from_slice(bytes);
+    }
+
+    fn add_value(&mut self, value: &Bytes) {
+        if !is_long(value.len()) {
+            return self.add(value);
+        }
+        self.length += value.len();
+        self.pieces.push_back(self.last.split().freeze());
+        self.pieces.push_back(value.clone());
+    }
+
+    fn next(&self) -> &[u8] {
+        self.pieces.front().map_or(&self.last, |piece| piece)
+    }
+
+    fn advance(&mut self, length: usize) {
+        self.length -= length;
+        let Some(piece) = self.pieces.front_mut() else {
+            return self.last.advance(length);
+        };
+        piece.advance(length);
+        if piece.is_empty() {
+            self.pieces.pop_front();
+        }
+    }
+}
 
 impl Session {
     /// Queues a reply: a member with its value, and further members, each preceded by a comma. Over the memory limit,
@@ -26,7 +76,7 @@ impl Session {
         &self,
         id: &str,
         member: &[u8],
-        (value, others): (&[u8], &[u8]),
+        (value, others): (&Bytes, &[u8]),
     ) {
         if self.phase.get() == Phase::Over {
             return;
@@ -36,10 +86,12 @@ impl Session {
             return self.push_error(id, &ErrorReply::no_room());
         }
         let mut unsent = self.unsent.borrow_mut();
-        unsent.reserve(id.len() + member.len() + length + 10);
-        for piece in [b"{\"id\":", id.as_bytes(), member, value, others, b"}\n"] {
-            unsent.extend_from_slice(piece);
+        for piece in [b"{\"id\":", id.as_bytes(), member] {
+            unsent.add(piece);
         }
+        unsent.add_value(value);
+        unsent.add(others);
+        unsent.add(b"}\n");
     }
 
     /// Queues an error reply.
@@ -55,11 +107,11 @@ impl Session {
         others: &[u8],
     ) {
         let json = serde_json::to_vec(error).expect("JSON: strings can always be written");
-        self.push(id, b",\"error\":", (&json, others));
+        self.push(id, b",\"error\":", (&json.into(), others));
     }
 
     /// Queues bytes unchanged. Cuts the connection if the memory limit is reached.
-    pub(in crate::actors::client) fn push_raw(&self, bytes: &[u8]) {
+    pub(in crate::actors::client) fn push_raw(&self, bytes: &Bytes) {
         self.last_activity.set(Instant::now());
         if self.phase.get() == Phase::Over {
             return;
@@ -67,7 +119,7 @@ impl Session {
         if bytes.len() > FREE_BYTES && !self.account.set(self.bytes() + bytes.len()) {
             return self.cut(ErrorReply::no_room());
         }
-        self.unsent.borrow_mut().extend_from_slice(bytes);
+        self.unsent.borrow_mut().add_value(bytes);
     }
 
     /// Writes queued bytes as far as the socket accepts them; the rest once it is writable.
@@ -81,6 +133,8 @@ impl Session {
 
     async fn write_all(self: Rc<Self>) {
         while !self.write_now() {
+            // A fast reader makes nobody else wait.
+            tokio::task::yield_now().await;
             let writable = self.stream.writable();
             let Some(by) = self.take_by() else {
                 // Fails only when the event loop ends, and this task with it.
@@ -111,16 +165,21 @@ impl Session {
             .waiting(self.unsent.borrow().len(), Instant::now())
     }
 
-    /// Writes now; returns whether everything is written.
+    /// Writes now, but not much longer than a turn; returns whether everything is written.
     pub(super) fn write_now(&self) -> bool {
         self.write_as(|bytes| self.stream.try_write(bytes))
     }
 
     fn write_as(&self, write: impl Fn(&[u8]) -> io::Result<usize>) -> bool {
         let mut unsent = self.unsent.borrow_mut();
+        let mut turn_bytes = 0;
         while !unsent.is_empty() {
-            match write(&unsent) {
+            if is_long(turn_bytes) {
+                return false;
+            }
+            match write(unsent.next()) {
                 Ok(length) => {
+                    turn_bytes += length;
                     self.terms.metrics.sent_bytes.add(length as u64);
                     self.pace.took(length);
                     unsent.advance(length);
@@ -134,7 +193,7 @@ impl Session {
                 }
             }
         }
-        *unsent = BytesMut::new();
+        *unsent = Unsent::default();
         drop(unsent);
         self.pace.waiting(0, Instant::now());
         self.count_less();
@@ -144,7 +203,7 @@ impl Session {
 
     /// The client no longer reads: drops its output.
     fn give_up(&self) {
-        self.unsent.borrow_mut().clear();
+        self.unsent.take();
         self.set_phase(Phase::Over);
         // Also wakes a task that waits for the client's input.
         let _ = rustix::net::shutdown(&self.stream, rustix::net::Shutdown::Both);
@@ -181,5 +240,30 @@ impl Session {
         // The connection ends even if this fails.
         let _ = actix_rt::time::timeout(LINGER, closing).await;
         self.end();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_value_is_written_between_short_replies_without_being_copied() {
+        let long: Bytes = vec![b'x'; 1 << 20].into();
+        let mut unsent = Unsent::default();
+        unsent.add(b"before");
+        unsent.add_value(&long);
+        unsent.add(b"behind");
+        unsent.add_value(&Bytes::from_static(b"!"));
+        assert_eq!(unsent.len(), 12 + long.len() + 1);
+        assert_eq!(unsent.next(), b"before");
+        unsent.advance(6);
+        assert_eq!(unsent.next().as_ptr(), long.as_ptr());
+        unsent.advance(long.len() - 1);
+        assert_eq!(unsent.next(), b"x");
+        unsent.advance(1);
+        assert_eq!(unsent.next(), b"behind!");
+        unsent.advance(7);
+        assert!(unsent.is_empty());
     }
 }
