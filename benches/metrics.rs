@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 use common::report;
 use settee::metrics::{Metrics, ReturnKind, prometheus_text, stats_json};
 use settee::policy::invariants::violations;
-use settee::policy::pool::{ClientId, Event, Lane, Limits, Pools, RequestId, Target};
+use settee::policy::pool::{
+    ClientId, Event, Lane, LanguageId, Limits, PoolSettings, Pools, RequestId, Target,
+};
 use settee::policy::time::Timestamp;
 use settee::query_server::prompt::PromptClass;
 use settee::query_server::status::DaemonStatus;
@@ -74,12 +76,13 @@ fn reading() {
 /// Checks tables of the largest size that the manager still checks periodically.
 fn checking() {
     const ROWS: u64 = 4096;
-    let mut core = Pools::new();
-    let pool = core.add_pool(Limits {
+    let mut core = Pools::default();
+    let limits = Limits {
         hard_limit: 100,
         soft_limit: 100,
         affinity_wait: Duration::ZERO,
-    });
+    };
+    let pool = core.add_pool(PoolSettings::of_language(LanguageId(0), limits));
     for number in 1..=ROWS {
         let event = Event::GetProc {
             request: RequestId(number),

@@ -45,7 +45,7 @@ fn idle_pools() {
         }),
         ..named(8)
     };
-    let mut pools = Pools::new();
+    let mut pools = Pools::default();
     let now = Timestamp::from_nanoseconds(1);
     for _ in 0..TIMED {
         start(&mut pools, settings, now);
@@ -54,7 +54,7 @@ fn idle_pools() {
     assert!(due.is_none_or(|due| due > Duration::from_secs(1)));
     println!("{TIMED} idle pools: the next timer is due after {due:?}");
     let before = resident_bytes();
-    let mut pools = Pools::new();
+    let mut pools = Pools::default();
     for _ in 0..WEIGHED {
         let pool = pools.add_pool(named(8));
         pools.handle(Event::StartPool { pool }, now, &mut Vec::new());
@@ -82,6 +82,10 @@ fn resident_bytes() -> usize {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let pages = statm.split(' ').nth(1).and_then(|pages| pages.parse().ok());
     pages.unwrap_or(0) * PAGE
+}
+
+fn of_language(max: u32) -> PoolSettings {
+    PoolSettings::of_language(LanguageId(0), limits(max))
 }
 
 fn named(max: u32) -> PoolSettings {
@@ -153,8 +157,8 @@ impl Wishes {
 impl Bench {
     /// `idle` processes: untagged, or spread over the databases and knowing one document each.
     fn new(idle: usize, tagged: bool) -> Self {
-        let mut pools = Pools::new();
-        let pool = pools.add_pool(limits(idle as u32));
+        let mut pools = Pools::default();
+        let pool = pools.add_pool(of_language(idle as u32));
         let mut bench = Self::on_pools(pools, Target::Pool(pool));
         bench.fill(idle, tagged);
         bench
@@ -162,10 +166,10 @@ impl Bench {
 
     /// `idle` processes that each serve one database, without a design document.
     fn of_tenants(idle: usize) -> Self {
-        let mut pools = Pools::new();
+        let mut pools = Pools::default();
         let pool = pools.add_pool(PoolSettings {
             reuse: Reuse::Database,
-            ..limits(idle as u32).into()
+            ..of_language(idle as u32)
         });
         let mut bench = Self::on_pools(pools, Target::Pool(pool));
         let mut wishes = Wishes::new(idle);
@@ -180,7 +184,7 @@ impl Bench {
 
     /// A named pool of `idle` untagged processes.
     fn named(idle: usize) -> Self {
-        let mut pools = Pools::new();
+        let mut pools = Pools::default();
         let pool = pools.add_pool(named(idle as u32));
         let mut bench = Self::on_pools(pools, Target::Pool(pool));
         bench.fill(idle, false);
@@ -190,7 +194,7 @@ impl Bench {
     /// A group of eight pools of `idle` untagged processes each.
     fn group_of_8(idle: usize) -> Self {
         const POOLS: u32 = 8;
-        let mut pools = Pools::new();
+        let mut pools = Pools::default();
         for _ in 0..POOLS {
             pools.add_pool(PoolSettings {
                 group: Some(GroupId(0)),

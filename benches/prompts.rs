@@ -187,7 +187,7 @@ fn median(mut figures: Vec<f64>) -> f64 {
 async fn prompts(manager: &RegisteredName<ProcManager>) {
     let caller = Caller::new(manager.clone());
     let want = Want::language(LanguageName::new("javascript"));
-    let lease = caller.get_clean_proc(&want, None).await.expect("a process");
+    let lease = caller.get_clean_proc(&want).await.expect("a process");
     lease
         .prompt(Bytes::from_static(ADD_FUN.as_bytes()), None)
         .await

@@ -21,9 +21,10 @@ use settee::app::replication::{defaults, http_config};
 use settee::messages::replication_job::{JobEnd, JobEvent, JobNews, NewRun, StopJob};
 use settee::messages::replication_scheduler::{AddJob, Added, GetCounts, Reschedule};
 use settee::metrics::Metrics;
+use settee::otp::pid::PidGuard;
 use settee::policy::schedule::{
-    Earlier, End, Event, JobId, Level, NewJob, Reason, ScheduleAction, Scheduler, Settings,
-    WallTime,
+    Earlier, End, Event, JobId, JobState, JobView, Level, NewJob, Reason, ScheduleAction,
+    Scheduler, Settings, WallTime,
 };
 use settee::replication::endpoint::Http;
 use settee::replication::id::ReplicationId;
@@ -95,9 +96,14 @@ impl Bench {
         settings.max_jobs = 500;
         bench.on(Event::Configure(settings.into()));
         bench.cycle();
-        let penalised = bench.scheduler.jobs().filter(|job| job.penalty > 0);
+        let penalised = bench.jobs().filter(|job| job.penalty > 0);
         assert_eq!(penalised.count(), jobs);
         bench
+    }
+
+    fn jobs(&self) -> impl Iterator<Item = JobView<'_>> {
+        let ids = self.scheduler.page(&JobState::ALL, None, 0, usize::MAX);
+        ids.into_iter().filter_map(|id| self.scheduler.job(&id))
     }
 
     fn on(&mut self, event: Event) {
@@ -211,7 +217,7 @@ fn crash_and_start_the_next(bencher: Bencher<'_, '_>, jobs: usize) {
     };
     let mut bench = Bench::new(jobs, settings);
     let reason: Arc<_> = Reason::new("db_not_found: could not open http://h/db/", false).into();
-    let mut run = bench.scheduler.jobs().find_map(|job| job.shown.run);
+    let mut run = bench.jobs().find_map(|job| job.shown.run);
     bencher.bench_local(|| {
         let end = End::Crashed(reason.clone());
         bench.now = bench.now + Duration::from_secs(1);
@@ -269,22 +275,25 @@ fn cycle_of_the_actor(bencher: Bencher<'_, '_>, jobs: usize) {
 
 /// Starts a scheduler that runs at most `running` jobs, and adds documents' jobs to it.
 async fn register(jobs: usize, running: usize) -> Addr<ReplicationScheduler> {
-    let scheduler = ReplicationScheduler::new(SchedulerOptions {
-        live: Default::default(),
-        states: Default::default(),
-        settings: Settings {
-            max_jobs: running,
-            ..Settings::default()
+    let scheduler = ReplicationScheduler::new(
+        SchedulerOptions {
+            live: Default::default(),
+            states: Default::default(),
+            settings: Settings {
+                max_jobs: running,
+                ..Settings::default()
+            },
+            http: Http::new(
+                http_config(&Default::default()),
+                &Logger::root(Discard, o!()),
+            )
+            .expect("HTTP"),
+            jobs: Box::new(|run| Ok(job_supervisor::run(IdleJob(run)))),
+            metrics: Metrics::new().replication(),
+            log: Logger::root(Discard, o!()),
         },
-        http: Http::new(
-            http_config(&Default::default()),
-            &Logger::root(Discard, o!()),
-        )
-        .expect("HTTP"),
-        jobs: Box::new(|run| Ok(job_supervisor::run(IdleJob(run)))),
-        metrics: Metrics::new().replication(),
-        log: Logger::root(Discard, o!()),
-    });
+        PidGuard::new(),
+    );
     let scheduler = scheduler.start();
     for n in 0..jobs {
         let body = json!({

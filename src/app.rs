@@ -24,45 +24,35 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix::prelude::*;
-use rustls::ServerConfig;
 use slog::{Logger, warn};
 use tokio::sync::{oneshot, watch};
 
 use crate::actors::client::{ClientContext, UserNames};
 use crate::actors::config_listener::{ActiveConfig, ConfigListener};
-use crate::actors::cost_keeper;
-use crate::actors::health_watcher::HealthOptions;
 use crate::actors::language::{Language, Registry};
-use crate::actors::listener::ListenerOptions;
 use crate::actors::listener::address::AddressError;
 use crate::actors::listener::inherited::{Inherited, InheritedError};
 use crate::actors::listener::socket::SocketError;
 use crate::actors::pool_executor::PoolHandle;
-use crate::actors::pressure_gauge::{Gauges, Machine, PressureOptions};
+use crate::actors::pressure_gauge::{Gauges, gauges};
 use crate::actors::proc_manager::ProcManager;
 use crate::actors::replication_scheduler::ReplicationScheduler;
 use crate::actors::service::socket::ServiceSockets;
-use crate::actors::service_manager::ServiceManagerOptions;
 use crate::audit::AuditLog;
 use crate::auth::Authority;
 use crate::config::{Config, Origin, Sources};
 use crate::drain::Drain;
-use crate::functions::records::CallRecords;
-use crate::http::HttpContext;
-use crate::http::server::HttpOptions;
 use crate::in_flight::InFlight;
-use crate::messages::config_listener::ServiceSocketError;
-use crate::messages::config_listener::SetLogLevel;
+use crate::messages::config_listener::{ServiceSocketError, SetLogLevel};
 use crate::metrics::Metrics;
 use crate::otp::pid::{Down, ExitReason, Pid};
 use crate::otp::registered_name::RegisteredName;
-use crate::otp::supervisor::{ChildSpec, Intensity, Stop, Supervisor};
+use crate::otp::supervisor::{Intensity, Stop, Supervisor};
 use crate::otp::tell::Tell;
 use crate::replicator::identity::ServerIdentity;
 use crate::replicator::{Database, DocStates, http_config};
 use crate::tls::{self, Certificate, CertificateError};
 use ::replication::endpoint::{Http, HttpConfigError};
-use blocking;
 use child::Spawner;
 use child::watches::{self, WATCHES_MIN};
 use replication::ReplicationOptions;
@@ -176,7 +166,8 @@ impl DaemonBuilder {
         let spawner = Spawner::start()?;
         let sockets = Sockets::bind(&config, self.inherited, &log).await?;
         let certificate = Arc::new(Certificate::default());
-        certificate.set(read_certificate(&config).await?);
+        let wanted = config.clone();
+        certificate.set(blocking::run("certificate", move || tls::read(&wanted)).await??);
         let (current, changes) = watch::channel(Arc::new(config));
         let states = Arc::new(DocStates::default());
         let (store, is_open) =
@@ -201,8 +192,7 @@ impl DaemonBuilder {
             certificate: Arc::clone(&certificate),
         });
         let replicator_config = http_config(&changes.borrow().replicator);
-        let listening = sockets.services.listening();
-        let replicator_http = Http::beside(listening, replicator_config, &log)?;
+        let http = Http::beside(sockets.services.listening(), replicator_config, &log)?;
         // An arbiter panics if its thread or event loop cannot be created: this checks both first.
         blocking::run("replication", || ()).await?;
         watches::require(WATCHES_MIN)?;
@@ -218,7 +208,7 @@ impl DaemonBuilder {
             gauges: self.gauges,
             log,
         };
-        Ok(parts.supervise(spawner, database, replicator_http))
+        Ok(parts.supervise(spawner, database, http))
     }
 }
 
@@ -237,47 +227,26 @@ struct Assembly {
 }
 
 impl Assembly {
-    /// Makes the records of calls, and the child that saves them.
-    fn records(&self) -> (Rc<CallRecords>, ChildSpec) {
-        let file = self.config.borrow().log.costs.clone();
-        let (costs, file) = cost_keeper::load(file.as_deref(), &self.log);
-        let records = Rc::new(CallRecords::new(
-            self.config.clone(),
-            self.log.clone(),
-            self.access_log.clone(),
-            costs,
-        ));
-        let keeper = children::cost_keeper(
-            Rc::clone(&records),
-            file,
-            self.metrics.clone(),
-            self.log.clone(),
-        );
-        (records, keeper)
-    }
-
     /// Starts the supervision tree.
-    fn supervise(self, spawner: Spawner, database: Database, replicator_http: Http) -> Daemon {
-        let (manager, manager_spec) = children::manager(
-            Rc::clone(&self.active),
-            spawner,
-            self.metrics.clone(),
-            self.drain.clone(),
-            self.log.clone(),
-        );
-        let (config_listener, config_spec) =
-            children::config_listener(Rc::clone(&self.active), manager.clone(), self.log.clone());
+    fn supervise(self, spawner: Spawner, database: Database, http: Http) -> Daemon {
+        let (manager, manager_spec) = self.manager(spawner);
+        let (config_listener, config_spec) = self.config_listener(&manager);
         let (records, keeper_spec) = self.records();
-        let (executor, executor_spec) =
-            children::executor(manager.clone(), Rc::clone(&records), self.log.clone());
-        let pressure_spec = children::pressure_gauge(PressureOptions {
-            gauges: self.gauges.clone(),
-            manager: manager.clone(),
-            config: self.config.clone(),
-            log: self.log.clone(),
-        });
+        let (executor, executor_spec) = self.executor(&manager, &records);
+        let pressure_spec = self.pressure_gauge(&manager);
         let pool = PoolHandle::new(executor);
-        let replication = replication::parts(self.replication(&pool, replicator_http), database);
+        let options = ReplicationOptions {
+            http,
+            identity: ServerIdentity::default(),
+            config: self.config.clone(),
+            metrics: self.metrics.clone(),
+            filters: replication::filters_through(pool.clone()),
+            daemon: daemon_name(&self.sockets.addresses),
+            drain: self.drain.clone(),
+            audit: self.audit.clone(),
+            log: self.log.clone(),
+        };
+        let replication = replication::parts(options, database);
         let services = Rc::new(ClientContext {
             manager: manager.clone(),
             config: config_listener.clone(),
@@ -300,16 +269,10 @@ impl Assembly {
             executor_spec,
         ];
         specs.extend(replication.specs);
-        let health = self.health(&services);
-        specs.push(children::health_watcher(health, replication.arbiter));
-        specs.push(children::listener(self.listening(&services)));
-        specs.push(children::http_server(self.http(pool, &services)));
-        specs.push(children::service_manager(ServiceManagerOptions {
-            sockets: Rc::clone(&self.sockets.services),
-            services,
-            config: self.config.clone(),
-            log: self.log.clone(),
-        }));
+        specs.push(self.health_watcher(&services, replication.arbiter));
+        specs.push(self.listener(&services));
+        specs.push(self.http_server(pool, &services));
+        specs.push(self.service_manager(services));
         let supervisor = Supervisor::new(specs, INTENSITY, self.metrics.restarts(), &self.log);
         let ended = when_ended(&supervisor.pid());
         Daemon {
@@ -319,78 +282,10 @@ impl Assembly {
             scheduler: replication.scheduler,
             metrics: self.metrics,
             audit: self.audit,
-            addresses: self.sockets.addresses(),
+            addresses: self.sockets.addresses,
             service_sockets: self.sockets.services,
             active: self.active,
             ended,
-        }
-    }
-
-    fn replication(&self, pool: &PoolHandle, http: Http) -> ReplicationOptions {
-        ReplicationOptions {
-            http,
-            identity: ServerIdentity::default(),
-            config: self.config.clone(),
-            metrics: self.metrics.clone(),
-            filters: replication::filters_through(pool.clone()),
-            daemon: daemon_name(&self.sockets.addresses()),
-            drain: self.drain.clone(),
-            audit: self.audit.clone(),
-            log: self.log.clone(),
-        }
-    }
-
-    fn health(&self, services: &ClientContext) -> HealthOptions {
-        HealthOptions {
-            manager: services.manager.clone(),
-            config: services.config.clone(),
-            replications: services.replications.clone(),
-            daemon: daemon_name(&self.sockets.addresses()).address,
-            drain: self.drain.clone(),
-            metrics: self.metrics.clone(),
-        }
-    }
-
-    fn listening(&self, services: &Rc<ClientContext>) -> ListenerOptions {
-        ListenerOptions {
-            socket: Rc::clone(&self.sockets.unix),
-            tcp: self.sockets.tcp.clone(),
-            tls: self.sockets.tls.clone(),
-            certificate: Arc::clone(&self.certificate),
-            services: Rc::clone(services),
-            config: self.config.clone(),
-            log: self.log.clone(),
-        }
-    }
-
-    /// Returns the options of the HTTP server.
-    fn http(&self, pool: PoolHandle, services: &ClientContext) -> HttpOptions {
-        HttpOptions {
-            local: Rc::clone(&self.sockets.local),
-            plain: self.sockets.http.clone(),
-            encrypted: self.sockets.https.clone(),
-            certificate: Arc::clone(&self.certificate),
-            shared: Arc::new(HttpContext {
-                pool,
-                manager: services.manager.clone(),
-                config_listener: services.config.clone(),
-                config: self.config.clone(),
-                authority: Arc::clone(&services.authority),
-                user_names: Arc::clone(&services.user_names),
-                address: self.sockets.addresses().http,
-                audit: self.audit.clone(),
-                drain: self.drain.clone(),
-                metrics: self.metrics.clone(),
-                replications: services.replications.clone(),
-                in_flight: Arc::clone(&services.in_flight),
-                ddocs: Arc::clone(&services.ddocs),
-                tasks: Default::default(),
-                tenant_logs: Arc::clone(&services.records.tenant_logs),
-                dashboard: Default::default(),
-                history: Default::default(),
-                stopping: watch::Sender::new(false),
-                log: self.log.clone(),
-            }),
         }
     }
 }
@@ -424,7 +319,7 @@ impl Daemon {
             set_log_level: None,
             access_log: None,
             audit: None,
-            gauges: Machine::default().gauges(),
+            gauges: gauges("/proc".into()),
             inherited: Inherited::default(),
             metrics: Metrics::new(),
         }
@@ -443,8 +338,7 @@ impl Daemon {
     /// Returns a service's address, as in the configuration, with the actual port; `None` if there is no such
     /// service.
     pub fn service(&self, name: &str) -> Option<String> {
-        let socket = self.service_sockets.get(name)?;
-        Some(socket.shown().to_owned())
+        Some(self.service_sockets.get(name)?.shown().to_owned())
     }
 
     /// Returns the services with their addresses.
@@ -492,8 +386,9 @@ impl Daemon {
             return reason;
         }
         self.begin_stop(true);
-        let ended = actix_rt::time::timeout(STOP_NOW_MAX, self.ended()).await;
-        ended.unwrap_or(ExitReason::Killed)
+        actix_rt::time::timeout(STOP_NOW_MAX, self.ended())
+            .await
+            .unwrap_or(ExitReason::Killed)
     }
 }
 
@@ -514,11 +409,10 @@ async fn open_store(
     let is_named = config.store.url.is_none() && config.origin("store", "path") != Origin::Default;
     let watcher: Arc<dyn Watcher> = states.clone();
     let store = Store::start(place.clone(), watcher, metrics.store(), log)?;
-    if !is_named && !place.exists() {
-        return Ok((store, false));
-    }
     if place.exists() {
         states.lock().await_store();
+    } else if !is_named {
+        return Ok((store, false));
     }
     match store.open().await {
         Err(StoreError::Open(error)) if !is_named && error.may_pass() => {
@@ -533,9 +427,12 @@ async fn open_store(
 /// Returns this daemon's description for other daemons.
 fn daemon_name(addresses: &Addresses) -> DaemonName {
     let system = rustix::system::uname();
-    let machine = system.nodename().to_string_lossy();
     DaemonName {
-        address: told_address(&machine, addresses.http.or(addresses.https)).into(),
+        address: told_address(
+            &system.nodename().to_string_lossy(),
+            addresses.http.or(addresses.https),
+        )
+        .into(),
         version: env!("CARGO_PKG_VERSION").into(),
     }
 }
@@ -552,11 +449,6 @@ fn told_address(machine: &str, http: Option<SocketAddr>) -> String {
     } else {
         address.to_string()
     }
-}
-
-async fn read_certificate(config: &Config) -> Result<Option<Arc<ServerConfig>>, StartError> {
-    let config = config.clone();
-    Ok(blocking::run("certificate", move || tls::read(&config)).await??)
 }
 
 /// Returns a future that resolves when an actor ends.

@@ -12,7 +12,7 @@
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde_json::{Map, Value, json};
 use settee_client::status::{Holder, KilledProc};
@@ -67,9 +67,8 @@ impl AuditLog {
     /// Keeps records, and writes them to a log; `required` counts the log's losses, if orders are refused while it
     /// cannot be written.
     pub(crate) fn new(log: Logger, required: Option<Arc<Losses>>) -> Self {
-        let records = Mutex::default();
         Self(Arc::new(Kept {
-            records,
+            records: Mutex::default(),
             log,
             required,
         }))
@@ -83,16 +82,11 @@ impl AuditLog {
 
     /// Begins an order.
     pub(crate) fn begin(&self, sender: Sender, what: &str) -> PendingOrder {
-        let Sender {
-            who,
-            from,
-            request_id,
-        } = sender;
         let record = AuditRecord {
-            who: who.unwrap_or_else(|| "anyone".to_owned()),
-            from,
+            who: sender.who.unwrap_or_else(|| "anyone".to_owned()),
+            from: sender.from,
             what: what.to_owned(),
-            request_id,
+            request_id: sender.request_id,
             ..AuditRecord::default()
         };
         PendingOrder {
@@ -106,24 +100,23 @@ impl AuditLog {
         info!(self.0.log, "audit"; "who" => &record.who, "from" => &record.from, "what" => &record.what,
               "on" => &record.on, "count" => record.count, "before" => text(&record.before),
               "asked" => text(&record.asked), "error" => &record.error, "request_id" => &record.request_id);
-        let mut records = self
-            .0
-            .records
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut records = self.records();
         if records.len() == KEPT_MAX {
             records.pop_front();
         }
         records.push_back(Arc::new(record));
     }
 
-    /// Returns the latest records, newest first.
-    pub(crate) fn page(&self, limit: usize) -> AuditPage {
-        let records = self
-            .0
+    fn records(&self) -> MutexGuard<'_, VecDeque<Arc<AuditRecord>>> {
+        self.0
             .records
             .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the latest records, newest first.
+    pub(crate) fn page(&self, limit: usize) -> AuditPage {
+        let records = self.records();
         let total_rows = records.len();
         let latest: Vec<_> = records.iter().rev().take(limit).cloned().collect();
         drop(records);
@@ -154,9 +147,8 @@ impl Sender {
         from += &peer
             .as_ref()
             .map_or_else(String::new, |peer| format!(" {peer}"));
-        let uid = uid.map(|uid| format!("uid {uid}"));
         Self {
-            who: user.clone().or(uid),
+            who: user.clone().or(uid.map(|uid| format!("uid {uid}"))),
             from,
             request_id,
         }
@@ -259,10 +251,14 @@ impl Done {
 
     /// Returns the results for documents, from the rows of the answer.
     pub(crate) fn of_documents(rows: &[Value]) -> Self {
-        let written = rows.iter().filter(|row| row["error"].is_null());
-        let ids: Vec<&str> = written.filter_map(|row| row["id"].as_str()).collect();
-        let done = Self::to(ids.len()).asked(json!({"documents": some(&ids)}));
-        done.without(rows.len() - ids.len())
+        let ids: Vec<&str> = rows
+            .iter()
+            .filter(|row| row["error"].is_null())
+            .filter_map(|row| row["id"].as_str())
+            .collect();
+        Self::to(ids.len())
+            .asked(json!({"documents": some(&ids)}))
+            .without(rows.len() - ids.len())
     }
 
     /// Records how many were selected but not affected.
@@ -309,13 +305,9 @@ impl Done {
 
     /// Returns the effect on the configuration, with secrets hidden.
     pub(crate) fn of_config(changes: &[Change]) -> Self {
-        let applied = changes
-            .iter()
-            .filter(|change| change.effect != Effect::Overridden);
+        let applied = |change: &&Change| change.effect != Effect::Overridden;
         let (mut before, mut asked) = (Map::new(), Map::new());
-        let mut count = 0;
-        for change in applied {
-            count += 1;
+        for change in changes.iter().filter(applied) {
             let name = format!("[{}] {}", change.section, change.key);
             for (values, value) in [(&mut before, &change.old), (&mut asked, &change.new)] {
                 if let Some(value) = value {
@@ -323,6 +315,7 @@ impl Done {
                 }
             }
         }
+        let count = changes.iter().filter(applied).count();
         Self::after(count, object(before)).asked(object(asked))
     }
 
@@ -336,16 +329,16 @@ impl Done {
         if let Some(members) = before.as_object_mut() {
             members.retain(|_, value| !value.is_null());
         }
-        let count = usize::from(killed.how != "ending");
-        Self::after(count, before).asked(json!({"now": now}))
+        Self::after(usize::from(killed.how != "ending"), before).asked(json!({"now": now}))
     }
 
     /// Returns the effect on a job, from its earlier state.
     pub(crate) fn of_job(before: &Value, order: JobOrder) -> Self {
         let mut was = Map::new();
         for name in ["state", "priority", "reason"] {
-            let value = before.get(name).filter(|value| !value.is_null());
-            was.extend(value.map(|value| (name.to_owned(), value.clone())));
+            if !before[name].is_null() {
+                was.insert(name.to_owned(), before[name].clone());
+            }
         }
         let asked = match order {
             JobOrder::Priority(priority) => json!({"priority": priority}),
@@ -358,14 +351,13 @@ impl Done {
     pub(crate) fn of_jobs(order: &BulkOrder, answer: &BulkAnswer) -> Self {
         let mut states: Map<String, Value> = Map::new();
         for (state, count) in answer.groups.iter().flat_map(|group| &group.states) {
-            let sum = states
-                .get(state)
-                .and_then(Value::as_u64)
-                .unwrap_or_default();
-            states.insert(state.clone(), (sum + *count as u64).into());
+            let sum = states.entry(state).or_insert(0.into());
+            *sum = (sum.as_u64().unwrap_or_default() + *count as u64).into();
         }
-        let done = answer.results.iter().filter(|result| result.ok);
-        let names: Vec<&str> = done
+        let names: Vec<&str> = answer
+            .results
+            .iter()
+            .filter(|result| result.ok)
             .map(|result| result.document.as_deref().unwrap_or(&result.id))
             .collect();
         let mut asked = json!({"order": order.order, "jobs": some(&names)});

@@ -49,15 +49,24 @@ impl peer::Target for Target {
 
     async fn start(&self, spawner: &Spawner, time: Duration) -> Result<Peer, String> {
         match self {
-            Self::Command(command) => {
-                let start = UnpooledChild::start(spawner, command.clone(), LINE_BYTES_MAX);
-                let child = start.await.map_err(|error| error.to_string())?;
-                Ok(Peer::Child(child))
-            }
+            Self::Command(command) => Ok(Peer::Child(
+                UnpooledChild::start(spawner, command.clone(), LINE_BYTES_MAX)
+                    .await
+                    .map_err(|error| error.to_string())?,
+            )),
             Self::Language { name, caller, .. } => {
-                let get = caller.get_proc(Want::language(name.clone()), Some(time));
-                let lease = get.await.map_err(|error| error.to_string())?;
-                Ok(Peer::Process(LentProcess::new(lease, time)))
+                let lease = caller
+                    .get_proc(Want::language(name.clone()), Some(time))
+                    .await
+                    .map_err(|error| error.to_string())?;
+                Ok(Peer::Process(LentProcess {
+                    lease,
+                    time: time * 2,
+                    answers: VecDeque::new(),
+                    lines: VecDeque::new(),
+                    is_closed: false,
+                    ended: None,
+                }))
             }
         }
     }
@@ -73,8 +82,9 @@ impl Target {
         let language = LanguageName::new(language);
         let log = Logger::root(Discard, o!());
         for ability in Ability::VARIANTS {
-            let probe = abilities.probe(*ability, &language, spawner, time, &log);
-            probe.await;
+            abilities
+                .probe(*ability, &language, spawner, time, &log)
+                .await;
         }
         abilities
     }
@@ -111,8 +121,10 @@ impl peer::Peer for Peer {
     }
 
     fn is_error(&self, line: &str) -> bool {
-        let line = classify(Bytes::copy_from_slice(line.as_bytes()));
-        matches!(line, Line::Error(_) | Line::Fatal(_))
+        matches!(
+            classify(Bytes::copy_from_slice(line.as_bytes())),
+            Line::Error(_) | Line::Fatal(_)
+        )
     }
 
     async fn exit_report(&mut self) -> String {
@@ -147,22 +159,11 @@ pub struct LentProcess {
 }
 
 impl LentProcess {
-    fn new(lease: Lease, time: Duration) -> Self {
-        Self {
-            lease,
-            time: time * 2,
-            answers: VecDeque::new(),
-            lines: VecDeque::new(),
-            is_closed: false,
-            ended: None,
-        }
-    }
-
     fn send(&mut self, bytes: &[u8]) {
         for line in commands(&Bytes::copy_from_slice(bytes)) {
             let (process, token) = (&self.lease.process, self.lease.token);
-            let answer = process.prompt_verbatim(token, line, Some(self.time));
-            self.answers.push_back(answer);
+            self.answers
+                .push_back(process.prompt_verbatim(token, line, Some(self.time)));
         }
     }
 

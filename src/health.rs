@@ -11,11 +11,13 @@ pub(crate) mod problems;
 pub(crate) mod report;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use settee_client::{Health, Problem};
 
 use crate::otp::clock::system_time;
+use crate::query_server::call::micros;
+use crate::query_server::lock;
 use findings::Kind;
 use losses::OpenLosses;
 use policy::schedule::WallTime;
@@ -39,12 +41,12 @@ impl HealthBoard {
     pub fn show(&self, daemon: &str, now: Timestamp, problems: Vec<(Problem, Timestamp)>) {
         let today = system_time();
         let problems = problems.into_iter().map(|(mut problem, since)| {
-            let ago = u64::try_from(now.since(since).as_micros()).unwrap_or(u64::MAX);
-            let since = WallTime::from_micros(today.as_micros().saturating_sub(ago));
+            let since =
+                WallTime::from_micros(today.as_micros().saturating_sub(micros(now.since(since))));
             problem.since = since.to_string();
             problem
         });
-        let shown = &mut self.lock().health;
+        let shown = &mut lock(&self.0).health;
         daemon.clone_into(&mut shown.daemon);
         shown.problems = problems.collect();
     }
@@ -52,7 +54,7 @@ impl HealthBoard {
     /// Acknowledges losses of a kind, for one subject or all: removes them until more is lost. Returns them.
     pub fn acknowledge(&self, kind: Kind, subject: Option<&str>) -> Vec<Problem> {
         let kind: &str = kind.into();
-        let mut board = self.lock();
+        let mut board = lock(&self.0);
         let Board {
             health, besides, ..
         } = &mut *board;
@@ -61,8 +63,9 @@ impl HealthBoard {
         };
         let taken: Vec<Problem> = health.problems.extract_if(.., is_meant).collect();
         for Problem { subject, count, .. } in &taken {
-            let key = (kind.to_owned(), subject.clone());
-            *besides.entry(key).or_default() -= count.cast_signed();
+            *besides
+                .entry((kind.to_owned(), subject.clone()))
+                .or_default() -= count.cast_signed();
         }
         taken
     }
@@ -70,28 +73,33 @@ impl HealthBoard {
     /// Returns the unacknowledged part of a loss; `count` was lost since the start.
     pub fn open(&self, kind: Kind, subject: &str, count: u64) -> u64 {
         let kind: &str = kind.into();
-        let besides = &self.lock().besides;
-        let known = besides.get(&(kind.to_owned(), subject.to_owned()));
-        count.saturating_add_signed(known.copied().unwrap_or(0))
+        let besides = &lock(&self.0).besides;
+        count.saturating_add_signed(
+            besides
+                .get(&(kind.to_owned(), subject.to_owned()))
+                .copied()
+                .unwrap_or(0),
+        )
     }
 
     /// Adds the subjects with losses of this kind in earlier runs to `counts`, with 0 losses since the start.
     pub fn with_earlier(&self, kind: Kind, counts: &mut BTreeMap<String, u64>) {
         let kind: &str = kind.into();
-        let board = self.lock();
-        let of_kind = board.besides.keys().filter(|(of, _)| of == kind);
-        for (_, subject) in of_kind {
+        let board = lock(&self.0);
+        for (_, subject) in board.besides.keys().filter(|(of, _)| of == kind) {
             counts.entry(subject.clone()).or_default();
         }
     }
 
     /// Loads the losses of earlier runs from the store.
     pub fn restore(&self, losses: OpenLosses) {
-        let mut board = self.lock();
+        let mut board = lock(&self.0);
         for (kind, of_kind) in &losses {
             for (subject, count) in of_kind {
-                let key = (kind.clone(), subject.clone());
-                *board.besides.entry(key).or_default() += count.cast_signed();
+                *board
+                    .besides
+                    .entry((kind.clone(), subject.clone()))
+                    .or_default() += count.cast_signed();
             }
         }
         board.kept = Some(losses);
@@ -99,22 +107,18 @@ impl HealthBoard {
 
     /// Returns the losses in the store; `None` before they were read.
     pub fn kept(&self) -> Option<OpenLosses> {
-        self.lock().kept.clone()
+        lock(&self.0).kept.clone()
     }
 
     /// Records that these losses are in the store now.
     pub fn keep(&self, losses: OpenLosses) {
-        self.lock().kept = Some(losses);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Board> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0).kept = Some(losses);
     }
 
     /// Returns the number of problems by kind and severity.
     pub fn counts(&self) -> BTreeMap<(String, String), u64> {
         let mut counts = BTreeMap::new();
-        for Problem { kind, severity, .. } in &self.lock().health.problems {
+        for Problem { kind, severity, .. } in &lock(&self.0).health.problems {
             *counts.entry((kind.clone(), severity.clone())).or_default() += 1;
         }
         counts
@@ -122,19 +126,24 @@ impl HealthBoard {
 
     /// Returns the kinds of problems that disable the daemon; `calls_alone`: only those that prevent function calls.
     pub fn disabling(&self, calls_alone: bool) -> Vec<String> {
-        let board = self.lock();
-        let kinds = board.health.problems.iter().map(|problem| &problem.kind);
-        let disabling = kinds.filter(|kind| match kind.parse() {
-            Ok(Kind::NoPoolWorks) => true,
-            Ok(Kind::StoreAway) => !calls_alone,
-            _ => false,
-        });
-        disabling.cloned().collect()
+        let board = lock(&self.0);
+        board
+            .health
+            .problems
+            .iter()
+            .map(|problem| &problem.kind)
+            .filter(|kind| match kind.parse() {
+                Ok(Kind::NoPoolWorks) => true,
+                Ok(Kind::StoreAway) => !calls_alone,
+                _ => false,
+            })
+            .cloned()
+            .collect()
     }
 
     /// Returns the current health.
     pub fn told(&self) -> Health {
-        let mut health = self.lock().health.clone();
+        let mut health = lock(&self.0).health.clone();
         let worst = health.problems.first();
         health.status = worst.map_or("ok", |worst| &worst.severity).to_owned();
         env!("CARGO_PKG_VERSION").clone_into(&mut health.version);

@@ -35,11 +35,11 @@ const OF_MEMORY: usize = 4;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Sender {
     /// The peer's network, as returned by [`network_of`]; `None` for the Unix socket.
-    pub(crate) peer: Option<IpAddr>,
+    pub peer: Option<IpAddr>,
     /// The local user at the other end of a Unix socket.
-    pub(crate) uid: Option<u32>,
+    pub uid: Option<u32>,
     /// The user; `None` if no login is needed.
-    pub(crate) user: Option<String>,
+    pub user: Option<String>,
 }
 
 /// Returns the network that stands for a peer: for IPv6 its 64-bit prefix.
@@ -75,7 +75,7 @@ pub(crate) struct InFlight {
 
 impl InFlight {
     /// Uses the bound of the current configuration.
-    pub(crate) fn new(config: watch::Receiver<Arc<Config>>) -> Arc<Self> {
+    pub fn new(config: watch::Receiver<Arc<Config>>) -> Arc<Self> {
         Arc::new(Self {
             config,
             default_max: machine_bounds::memory() / OF_MEMORY,
@@ -91,13 +91,13 @@ impl InFlight {
     }
 
     /// Returns the largest share of one request, in bytes.
-    pub(crate) fn request_max(&self) -> usize {
+    pub fn request_max(&self) -> usize {
         let max = self.max();
         max - max / KEPT_FOR_SMALL
     }
 
     /// Returns an empty share.
-    pub(crate) fn share(self: &Arc<Self>, sender: Sender) -> Share {
+    pub fn share(self: &Arc<Self>, sender: Sender) -> Share {
         Share {
             in_flight: Arc::clone(self),
             sender,
@@ -137,7 +137,7 @@ impl Share {
     ///
     /// # Errors
     /// The limit is reached; the share is unchanged.
-    pub(crate) fn set(&mut self, bytes: usize) -> Result<(), NoRoom> {
+    pub fn set(&mut self, bytes: usize) -> Result<(), NoRoom> {
         if bytes == self.bytes {
             return Ok(());
         }
@@ -158,7 +158,7 @@ impl Share {
     }
 
     /// Returns its size in bytes.
-    pub(crate) fn bytes(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         self.bytes
     }
 
@@ -166,7 +166,7 @@ impl Share {
     ///
     /// # Errors
     /// See [`Self::set`].
-    pub(crate) fn grow(&mut self, bytes: usize) -> Result<(), NoRoom> {
+    pub fn grow(&mut self, bytes: usize) -> Result<(), NoRoom> {
         self.set(self.bytes.saturating_add(bytes))
     }
 }

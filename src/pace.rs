@@ -33,7 +33,7 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    pub(crate) fn new(period: Duration) -> Self {
+    pub fn new(period: Duration) -> Self {
         Self {
             period,
             due: Cell::new(None),
@@ -41,7 +41,7 @@ impl Pace {
     }
 
     /// Records transferred bytes.
-    pub(crate) fn took(&self, bytes: usize) {
+    pub fn took(&self, bytes: usize) {
         let left = self.due.get().filter(|due| due.bytes > bytes);
         self.due.set(left.map(|due| Due {
             bytes: due.bytes - bytes,
@@ -50,7 +50,7 @@ impl Pace {
     }
 
     /// Records pending bytes. Returns the deadline for some of them; `None`: no deadline.
-    pub(crate) fn waiting(&self, bytes: usize, now: Instant) -> Option<Instant> {
+    pub fn waiting(&self, bytes: usize, now: Instant) -> Option<Instant> {
         if bytes == 0 {
             self.due.set(None);
         } else if self.due.get().is_none() {
@@ -63,7 +63,7 @@ impl Pace {
     }
 
     /// Records an unknown number of pending bytes. Returns the deadline for some of them.
-    pub(crate) fn deadline(&self) -> Instant {
+    pub fn deadline(&self) -> Instant {
         let now = Instant::now();
         self.waiting(usize::MAX, now).unwrap_or(now + FOR_EVER)
     }

@@ -18,7 +18,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
 use rustls::version::{TLS12, TLS13};
-use rustls::{RootCertStore, ServerConfig, ServerConnection, SupportedProtocolVersion};
+use rustls::{RootCertStore, ServerConfig, ServerConnection};
 use tokio_rustls::TlsAcceptor;
 use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer;
@@ -60,8 +60,11 @@ impl Certificate {
 
     /// Returns the TLS acceptor; `None` without a certificate.
     pub fn acceptor(&self) -> Option<TlsAcceptor> {
-        let current = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        current.clone().map(TlsAcceptor::from)
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+            .map(TlsAcceptor::from)
     }
 }
 
@@ -96,8 +99,14 @@ fn server_config(
     let private =
         PrivateKeyDer::from_pem_file(key).map_err(|error| CertificateError::of(key, error))?;
     let refused = |error: rustls::Error| CertificateError::of(certificate, error);
+    let spoken = |name: &str| ssl.tls_versions.iter().any(|wanted| wanted == name);
+    let versions: Vec<_> = [("tlsv1.2", &TLS12), ("tlsv1.3", &TLS13)]
+        .into_iter()
+        .filter(|(name, _)| spoken(name))
+        .map(|(_, version)| version)
+        .collect();
     let builder = ServerConfig::builder_with_provider(Arc::new(default_provider()))
-        .with_protocol_versions(&versions(ssl))
+        .with_protocol_versions(&versions)
         .map_err(refused)?;
     let builder = match &ssl.cacert_file {
         Some(authorities) => builder.with_client_cert_verifier(verifier(authorities)?),
@@ -115,22 +124,15 @@ fn verifier(authorities: &Path) -> Result<Arc<dyn ClientCertVerifier>, Certifica
     for authority in certificates(authorities)? {
         roots.add(authority).map_err(|error| refused(&error))?;
     }
-    let provider = Arc::new(default_provider());
-    let made = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
+    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::new(default_provider()))
         .allow_unauthenticated()
-        .build();
-    made.map(|verifier| verifier as _)
+        .build()
+        .map(|verifier| verifier as _)
         .map_err(|error| refused(&error))
 }
 
 fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, CertificateError> {
-    let read = CertificateDer::pem_file_iter(file).and_then(Iterator::collect);
-    read.map_err(|error| CertificateError::of(file, error))
-}
-
-fn versions(ssl: &Ssl) -> Vec<&'static SupportedProtocolVersion> {
-    let known = [("tlsv1.2", &TLS12), ("tlsv1.3", &TLS13)];
-    let spoken = |name: &str| ssl.tls_versions.iter().any(|wanted| wanted == name);
-    let wanted = known.into_iter().filter(|(name, _)| spoken(name));
-    wanted.map(|(_, version)| version).collect()
+    CertificateDer::pem_file_iter(file)
+        .and_then(Iterator::collect)
+        .map_err(|error| CertificateError::of(file, error))
 }

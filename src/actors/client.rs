@@ -38,8 +38,7 @@ use crate::config::Config;
 use crate::functions::caller::Caller;
 use crate::messages::client_error::ErrorReply;
 use crate::messages::pools::ProcRevoked;
-use crate::messages::proc_manager::CallError;
-use crate::messages::proc_manager::Lease;
+use crate::messages::proc_manager::{CallError, Lease};
 use crate::messages::process::Fault;
 use crate::metrics::{ClientMetrics, LendEnd};
 use crate::otp::pid::{Down, ExitReason, Pid, PidGuard, Watch};
@@ -48,8 +47,7 @@ use crate::otp::tell::Tell;
 use child::line_buffer::PiecedLine;
 pub(crate) use context::ClientContext;
 use holding::Holding;
-pub(crate) use lent::last_line;
-pub(crate) use lent::{EndCount, Lending};
+pub(crate) use lent::{EndCount, Lending, last_line};
 use lines::{Input, Lines};
 pub(crate) use peer::UserNames;
 use relay::Signal;
@@ -63,19 +61,19 @@ pub(crate) const LAST_REQUESTS_MAX: Duration = Duration::from_millis(250);
 /// A handle to a served connection.
 pub(crate) struct ClientHandle {
     /// Its pid.
-    pub(crate) pid: Pid,
+    pub pid: Pid,
     stop: Recipient<Stop>,
     session: Weak<Session>,
 }
 
 impl ClientHandle {
     /// Ends it, at once or after pending calls.
-    pub(crate) fn stop(&self, now: bool) {
+    pub fn stop(&self, now: bool) {
         self.stop.tell(Stop { now });
     }
 
     /// Ends the connection if it has no requests and no processes. Returns whether it did.
-    pub(crate) fn end_if_idle(&self) -> bool {
+    pub fn end_if_idle(&self) -> bool {
         let session = self.session.upgrade();
         session.is_some_and(|session| session.end_if_idle())
     }
@@ -120,7 +118,7 @@ pub(crate) struct Client {
 impl Client {
     /// Starts the actor for a connection; with `lending`, for a connection of a service. `pid_guard` may already have
     /// a place in the pool's queue.
-    pub(crate) fn serve(
+    pub fn serve(
         stream: Stream,
         services: Rc<ClientContext>,
         config: &Config,
@@ -129,9 +127,10 @@ impl Client {
         pid_guard: PidGuard,
     ) -> ClientHandle {
         let pid = pid_guard.pid();
-        let metrics = match &lending {
-            Some(lending) => lending.metrics(),
-            None => services.metrics.clients(),
+        let timeout = config.server.request_timeout;
+        let (metrics, write_timeout) = match &lending {
+            Some(lending) => (lending.metrics(), lending.write_timeout(timeout)),
+            None => (services.metrics.clients(), timeout),
         };
         let connected = Connected::new(Arc::clone(&metrics));
         let caller = Caller::in_the_name_of(pid.clone(), services.manager.clone());
@@ -139,10 +138,7 @@ impl Client {
             line_bytes_max: config.server.line_max,
             open: lending.is_some(),
             metrics,
-            write_timeout: match &lending {
-                Some(lending) => lending.write_timeout(config.server.request_timeout),
-                None => config.server.request_timeout,
-            },
+            write_timeout,
         };
         let session = Session::new(stream, services, caller, terms);
         let client = Self {
@@ -163,7 +159,7 @@ impl Client {
     }
 
     fn take_line(&mut self, line: PiecedLine, ctx: &mut Context<Self>) {
-        if let Some(expected) = self.session.take_expected() {
+        if let Some(expected) = self.session.expected.take() {
             return self.take_over(expected, &line.join(), ctx);
         }
         match &self.mode {
@@ -395,7 +391,7 @@ impl Handler<Down> for Client {
     fn handle(&mut self, _: Down, _: &mut Self::Context) {
         match &self.mode {
             Mode::Requests => self.session.set_phase(Phase::Closing),
-            Mode::Tunnel(tunnel) => self.session.end_tunnel(tunnel.process.shared().gone()),
+            Mode::Tunnel(tunnel) => self.session.end_tunnel(tunnel.process.shared.gone()),
             Mode::Relay(relay) => relay.tell(Signal::ProcessDown),
         }
     }

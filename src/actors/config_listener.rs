@@ -11,7 +11,6 @@
 pub mod shared;
 
 use std::cell::RefCell;
-use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -25,7 +24,7 @@ use tokio::sync::watch;
 use crate::actors::proc_manager::{ManagerSettings, ProcManager, ReloadConfig};
 use crate::actors::service::socket::{Prepared, ServiceSockets};
 use crate::audit::AuditLog;
-use crate::config::reload::{self, Effect};
+use crate::config::reload::{self, Change, Effect};
 use crate::config::{Config, Notice, Origin, Sources, keys, load};
 use crate::messages::config_listener::{
     CompareFiles, PlanReload, Reload, ReloadError, SetLogLevel, SetValue,
@@ -34,9 +33,11 @@ use crate::otp::pid::{ExitReason, Pid, PidGuard};
 use crate::otp::registered_name::RegisteredName;
 use crate::otp::supervisor::Stop;
 use crate::tls::{self, Certificate};
-use blocking;
 use shared::{Refresh, SharedSettings};
 use store::fleet::Override;
+
+/// The changes that a reload makes or would make.
+type Changes = Result<Vec<Change>, ReloadError>;
 
 /// Derives the manager's settings from a configuration.
 pub type ToManagerSettings = dyn Fn(&Arc<Config>) -> ManagerSettings + Send + Sync;
@@ -138,12 +139,12 @@ impl ConfigListener {
     }
 
     /// Returns the sources with the value set, or reset.
-    fn candidate(&self, msg: SetValue) -> Result<Sources, ReloadError> {
-        let SetValue {
+    fn candidate(&self, wanted: Override) -> Result<Sources, ReloadError> {
+        let Override {
             section,
             key,
             value,
-        } = msg;
+        } = wanted;
         let sources = self.active.sources.borrow().clone();
         let mut sources = sources.ok_or(ReloadError::NoSources)?;
         let origin = self.active.config().origin(&section, &key);
@@ -178,14 +179,14 @@ impl ConfigListener {
 
 /// The current configuration after a change.
 struct Applied {
-    changes: Vec<reload::Change>,
+    changes: Vec<Change>,
     /// Ends when all pools follow it.
     pools: LocalBoxFuture<'static, ()>,
 }
 
 impl Applied {
     /// Returns the changes once all pools follow them, so that requests sent after the answer see them.
-    async fn by_all(this: Result<Self, ReloadError>) -> Result<Vec<reload::Change>, ReloadError> {
+    async fn by_all(this: Result<Self, ReloadError>) -> Changes {
         let Self { changes, pools } = this?;
         pools.await;
         Ok(changes)
@@ -196,13 +197,13 @@ impl Applied {
 struct Compared {
     config: Arc<Config>,
     notices: Vec<Notice>,
-    overridden: Vec<reload::Change>,
-    changes: Vec<reload::Change>,
+    overridden: Vec<Change>,
+    changes: Vec<Change>,
 }
 
 impl Compared {
     /// Returns what a reload would do: all differences, and all values overridden over HTTP.
-    fn preview(self) -> Vec<reload::Change> {
+    fn preview(self) -> Vec<Change> {
         [self.changes, self.overridden].concat()
     }
 }
@@ -260,21 +261,19 @@ async fn compare<T: Send + 'static>(
         };
         Ok((compared, made))
     });
-    comparing.await.map_err(not_read)?
+    comparing
+        .await
+        .map_err(|error| ReloadError::NotRead(error.to_string()))?
 }
 
-fn not_read(error: io::Error) -> ReloadError {
-    ReloadError::NotRead(error.to_string())
-}
-
-fn describe_all(changes: &[reload::Change]) -> String {
+fn describe_all(changes: &[Change]) -> String {
     let text: Vec<String> = changes.iter().map(describe).collect();
     text.join("; ")
 }
 
 /// As [`describe_all`]; for added or removed sections only explicitly set values.
-fn describe_set(changes: &[reload::Change], old: &Config, new: &Config) -> String {
-    let is_set = |change: &&reload::Change| {
+fn describe_set(changes: &[Change], old: &Config, new: &Config) -> String {
+    let is_set = |change: &&Change| {
         let config = match (&change.old, &change.new) {
             (None, Some(_)) => new,
             (Some(_), None) => old,
@@ -282,15 +281,15 @@ fn describe_set(changes: &[reload::Change], old: &Config, new: &Config) -> Strin
         };
         config.origin(&change.section, &change.key) != Origin::Default
     };
-    let set: Vec<reload::Change> = changes.iter().filter(is_set).cloned().collect();
+    let set: Vec<Change> = changes.iter().filter(is_set).cloned().collect();
     match (set.is_empty(), changes.first()) {
         (true, Some(first)) => format!("[{}]: nothing is set", first.section),
         _ => describe_all(&set),
     }
 }
 
-fn describe(change: &reload::Change) -> String {
-    let reload::Change {
+fn describe(change: &Change) -> String {
+    let Change {
         section,
         key,
         old,
@@ -316,7 +315,7 @@ impl Actor for ConfigListener {
 }
 
 impl Handler<Reload> for ConfigListener {
-    type Result = AtomicResponse<Self, Result<Vec<reload::Change>, ReloadError>>;
+    type Result = AtomicResponse<Self, Changes>;
 
     fn handle(&mut self, _: Reload, _: &mut Self::Context) -> Self::Result {
         let sources = self.active.sources.borrow().clone();
@@ -334,7 +333,7 @@ impl Handler<Reload> for ConfigListener {
 }
 
 impl Handler<PlanReload> for ConfigListener {
-    type Result = AtomicResponse<Self, Result<Vec<reload::Change>, ReloadError>>;
+    type Result = AtomicResponse<Self, Changes>;
 
     fn handle(&mut self, _: PlanReload, _: &mut Self::Context) -> Self::Result {
         let sources = self.active.sources.borrow().clone();
@@ -346,7 +345,7 @@ impl Handler<PlanReload> for ConfigListener {
 }
 
 impl Handler<CompareFiles> for ConfigListener {
-    type Result = ResponseFuture<Result<Vec<reload::Change>, ReloadError>>;
+    type Result = ResponseFuture<Changes>;
 
     fn handle(&mut self, _: CompareFiles, _: &mut Self::Context) -> Self::Result {
         let active = Rc::clone(&self.active);
@@ -360,24 +359,19 @@ impl Handler<CompareFiles> for ConfigListener {
 
 /// A set value is kept only if the whole configuration is valid with it.
 impl Handler<SetValue> for ConfigListener {
-    type Result = AtomicResponse<Self, Result<Vec<reload::Change>, ReloadError>>;
+    type Result = AtomicResponse<Self, Changes>;
 
-    fn handle(&mut self, msg: SetValue, _: &mut Self::Context) -> Self::Result {
-        let written = Override {
-            section: msg.section.clone(),
-            key: msg.key.clone(),
-            value: msg.value.clone(),
-        };
-        let candidate = self.candidate(msg);
+    fn handle(&mut self, SetValue(wanted): SetValue, _: &mut Self::Context) -> Self::Result {
+        let candidate = self.candidate(wanted.clone());
         let active = Rc::clone(&self.active);
         let setting = async move {
             // The next message waits until the value is applied.
             let sources = candidate?;
             let candidate = read(Rc::clone(&active), Some(sources.clone())).await?;
             let shared = active.shared.as_ref();
-            if let Some(shared) = shared.filter(|_| keys::is_shared(&written.section)) {
+            if let Some(shared) = shared.filter(|_| keys::is_shared(&wanted.section)) {
                 reload::require_reload(&candidate.compared.changes)?;
-                shared.fleet.set_overrides(vec![written]).await?;
+                shared.fleet.set_overrides(vec![wanted]).await?;
             }
             Ok::<_, ReloadError>((sources, candidate))
         };

@@ -84,9 +84,9 @@ impl CostKeeper {
     /// Writes the file, if costs are kept.
     fn save(&self) -> impl ActorFuture<Self, Output = ()> + use<> {
         let file = self.file.clone();
-        let costs = file.is_some().then(|| self.records.tenant_costs());
+        let wanted = file.map(|file| (file, self.records.tenant_costs()));
         let saving = async move {
-            let (Some(file), Some(costs)) = (file, costs) else {
+            let Some((file, costs)) = wanted else {
                 return Ok(());
             };
             let write = move || generated::replace(&file, &costs.lines());

@@ -26,8 +26,10 @@ pub(crate) async fn drain_state(
 ) -> DrainState {
     let since = drain.since();
     let snapshot = manager.call(GetStatus { pool: None }).await;
-    let status = snapshot.map(|snapshot| snapshot.summary());
-    let pools = status.unwrap_or_default().pools;
+    let pools = snapshot
+        .map(|snapshot| snapshot.summary())
+        .unwrap_or_default()
+        .pools;
     DrainState {
         draining: since.is_some(),
         since: since.map(|since| since.to_string()),

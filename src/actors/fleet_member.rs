@@ -35,7 +35,7 @@ use crate::otp::registered_name::RegisteredName;
 use crate::otp::supervisor::Stop;
 use crate::otp::tell::Tell;
 use crate::replicator::lease::{DocLease, EpochLease};
-use policy::ownership::{Claim, DocId, Epoch, Event, OwnerAction, Ownership, Reach, Request};
+use policy::ownership::{Epoch, Event, OwnerAction, Ownership, Reach, Request};
 use store::StoreError;
 use store::fleet::{DaemonName, FleetStore, Topic};
 
@@ -104,9 +104,8 @@ impl FleetMember {
     pub fn new(options: FleetMemberOptions, pid_guard: PidGuard) -> Self {
         // Two daemons may have the same address.
         let number = u64::from_le_bytes(random());
-        let name = format!("{} {number:016x}", options.name.address);
         Self {
-            core: Ownership::new(name),
+            core: Ownership::new(format!("{} {number:016x}", options.name.address)),
             lease: None,
             asked: VecDeque::new(),
             timer: DeadlineTimer::default(),
@@ -120,8 +119,9 @@ impl FleetMember {
 
     /// Makes ReplicatorDocuments forget earlier ownership, then begins.
     fn join(&mut self, ctx: &mut Context<Self>) {
-        let member = ctx.address().recipient();
-        let joining = self.options.documents.address().send(JoinFleet { member });
+        let joining = self.options.documents.address().send(JoinFleet {
+            member: ctx.address().recipient(),
+        });
         ctx.spawn(wrap_future(joining).map(|joined, actor: &mut Self, ctx| {
             if actor.leaving.is_some() {
                 return;
@@ -132,8 +132,11 @@ impl FleetMember {
                 return;
             };
             documents.monitor(ctx.address().recipient());
-            let told = actor.options.fleet.told(Topic::Claims);
-            changes::follow(told, ctx, |actor, ctx| actor.event(Event::Notified, ctx));
+            changes::follow(
+                actor.options.fleet.told(Topic::Claims),
+                ctx,
+                |actor, ctx| actor.event(Event::Notified, ctx),
+            );
             changes::follow(actor.options.drain.follow(), ctx, Self::follow_drain);
             if actor.options.drain.is_on() {
                 actor.follow_drain(ctx);
@@ -166,10 +169,11 @@ impl FleetMember {
                 }
             }
         });
-        let hear = |ServerReach { server, answers }, actor: &mut Self, ctx: &mut Context<Self>| {
-            actor.event(Event::ServerReach { server, answers }, ctx);
-        };
-        ctx.spawn(wrap_stream(told).map(hear).finish());
+        let heard =
+            wrap_stream(told).map(|ServerReach { server, answers }, actor: &mut Self, ctx| {
+                actor.event(Event::ServerReach { server, answers }, ctx);
+            });
+        ctx.spawn(heard.finish());
     }
 
     /// Passes an event to the core, and carries out its actions.
@@ -179,9 +183,10 @@ impl FleetMember {
         }
         let (now, mut actions) = (self.options.clock.now(), Vec::new());
         self.core.handle(event, now, &mut actions);
-        let is_lost = |action: &&OwnerAction| matches!(action, OwnerAction::Lost { .. });
-        let lost = actions.iter().filter(is_lost).count();
-        self.keep_lease(now, lost);
+        let lost = actions
+            .iter()
+            .filter(|action| matches!(action, OwnerAction::Lost { .. }));
+        self.keep_lease(now, lost.count());
         let mut changes = Vec::new();
         for action in actions {
             self.perform(action, &mut changes, ctx);
@@ -195,7 +200,7 @@ impl FleetMember {
     /// Updates the jobs' lease; `lost` documents were lost just now.
     fn keep_lease(&mut self, now: Duration, lost: usize) {
         let epoch = self.core.epoch();
-        if self.lease.as_ref().map(|lease| lease.epoch()) != epoch {
+        if self.lease.as_ref().map(|lease| lease.epoch) != epoch {
             if let Some(former) = self.end_lease()
                 && self.leaving.is_none()
                 && lost > 0
@@ -225,7 +230,7 @@ impl FleetMember {
         let lease = self.lease.take()?;
         lease.end();
         self.options.epoch.send_replace(None);
-        Some(lease.epoch())
+        Some(lease.epoch)
     }
 
     fn tell(&self, changes: Vec<OwnedChange>) {
@@ -247,6 +252,7 @@ impl FleetMember {
         changes: &mut Vec<OwnedChange>,
         ctx: &mut Context<Self>,
     ) {
+        let fleet = Arc::clone(&self.options.fleet);
         match action {
             OwnerAction::Claimed {
                 doc,
@@ -283,12 +289,26 @@ impl FleetMember {
                 request,
                 epoch,
                 most,
-            } => self.claim(request, epoch, most, ctx),
+            } => {
+                let claiming = async move {
+                    Ok(Event::Claimed {
+                        request,
+                        claimed: fleet.claim(epoch, request, most).await?,
+                    })
+                };
+                self.ask(request, claiming, ctx);
+            }
             OwnerAction::Release {
                 request,
                 epoch,
                 docs,
-            } => self.release(request, epoch, docs, ctx),
+            } => {
+                let releasing = async move {
+                    fleet.release(epoch, docs).await?;
+                    Ok(Event::Released { request })
+                };
+                self.ask(request, releasing, ctx);
+            }
         }
     }
 
@@ -296,20 +316,17 @@ impl FleetMember {
     fn take_epoch(&mut self, request: Request, former: Option<Epoch>, ctx: &mut Context<Self>) {
         let (fleet, name) = (Arc::clone(&self.options.fleet), self.options.name.clone());
         let epoch = Epoch(u64::from_le_bytes(random()));
-        let former = former
-            .into_iter()
-            .chain(self.asked.iter().copied())
-            .collect();
+        let former = former.into_iter().chain(self.asked.iter().copied());
+        let former = former.collect();
         if self.asked.len() == ASKED_MAX {
             self.asked.pop_front();
         }
         self.asked.push_back(epoch);
         let taking = async move {
-            let counts = fleet.take_epoch(name, epoch, former).await?;
             Ok(Event::EpochTaken {
                 request,
                 epoch,
-                counts,
+                counts: fleet.take_epoch(name, epoch, former).await?,
             })
         };
         self.ask(request, taking, ctx);
@@ -344,30 +361,6 @@ impl FleetMember {
         self.ask(request, renewing, ctx);
     }
 
-    fn claim(&self, request: Request, epoch: Epoch, most: usize, ctx: &mut Context<Self>) {
-        let fleet = Arc::clone(&self.options.fleet);
-        let claiming = async move {
-            let claimed = fleet.claim(epoch, request, most).await?;
-            Ok(Event::Claimed { request, claimed })
-        };
-        self.ask(request, claiming, ctx);
-    }
-
-    fn release(
-        &self,
-        request: Request,
-        epoch: Epoch,
-        docs: Vec<(DocId, Claim)>,
-        ctx: &mut Context<Self>,
-    ) {
-        let fleet = Arc::clone(&self.options.fleet);
-        let releasing = async move {
-            fleet.release(epoch, docs).await?;
-            Ok(Event::Released { request })
-        };
-        self.ask(request, releasing, ctx);
-    }
-
     /// Waits for the database's answer to a request.
     fn ask(
         &self,
@@ -394,7 +387,10 @@ impl FleetMember {
             // Epochs that remain expire with their leases.
             drop(actix_rt::time::timeout(DEPART_MAX, all).await);
         };
-        ctx.spawn(wrap_future(departing).map(|(), actor: &mut Self, ctx| actor.finish(ctx)));
+        ctx.spawn(wrap_future(departing).map(|(), actor: &mut Self, ctx| {
+            actor.pid_guard.ending(ExitReason::Shutdown);
+            ctx.stop();
+        }));
     }
 
     /// Leaves without waiting for documents: no checkpoint begins from now on.
@@ -405,13 +401,7 @@ impl FleetMember {
         let left = self.core.owned_or_stopping();
         warn!(self.log, "leaving the fleet before all replications have stopped"; "count" => left,
               "effect" => "those still running continue elsewhere from their last checkpoint");
-        let epoch = self.core.epoch();
-        self.depart(epoch, ctx);
-    }
-
-    fn finish(&self, ctx: &mut Context<Self>) {
-        self.pid_guard.ending(ExitReason::Shutdown);
-        ctx.stop();
+        self.depart(self.core.epoch(), ctx);
     }
 
     /// Sets the timer for the core's next event.
@@ -456,8 +446,10 @@ impl Handler<Down> for FleetMember {
     type Result = ();
 
     fn handle(&mut self, msg: Down, ctx: &mut Self::Context) {
-        let why = format!("replicator_documents ended: {}", msg.reason);
-        self.pid_guard.ending(ExitReason::Failed(why));
+        self.pid_guard.ending(ExitReason::Failed(format!(
+            "replicator_documents ended: {}",
+            msg.reason
+        )));
         ctx.terminate();
     }
 }

@@ -16,7 +16,7 @@ use actix::prelude::*;
 use actix_rt::time::sleep;
 use slog::{Logger, o, warn};
 
-use crate::actors::replicator_api::fleet::{Fleet, READ_EVERY};
+use crate::actors::replicator_api::fleet::READ_EVERY;
 use crate::actors::replicator_api::{ReplicatorApi, orders};
 use crate::audit::{AuditLog, Done};
 use crate::health::HealthBoard;
@@ -109,11 +109,10 @@ struct Outage {
 
 impl Outage {
     const fn new(log: Logger, effect: &'static str) -> Self {
-        let is_told = false;
         Self {
             log,
             effect,
-            is_told,
+            is_told: false,
         }
     }
 
@@ -137,7 +136,7 @@ impl Outage {
 /// Writes the state of this daemon's jobs.
 async fn write(api: ReplicatorApi, log: Logger) {
     let Some(fleet) = api.fleet() else { return };
-    let states = api.database().states();
+    let states = &api.database().states;
     let mut outage = Outage::new(
         log,
         "they do not learn the state of this one's replications",
@@ -164,25 +163,16 @@ async fn write(api: ReplicatorApi, log: Logger) {
         if changed.is_empty() {
             continue;
         }
-        if write_some(&api, fleet, epoch, &changed, &mut outage)
-            .await
-            .is_none()
-        {
+        let is_written = match api.statuses(&changed).await {
+            Ok(statuses) => outage
+                .note(fleet.options.store.write_statuses(epoch, statuses).await)
+                .is_some(),
+            Err(_) => false,
+        };
+        if !is_written {
             states.lock().note_changed(changed);
         }
     }
-}
-
-async fn write_some(
-    api: &ReplicatorApi,
-    fleet: &Fleet,
-    epoch: Epoch,
-    changed: &[StatusOf],
-    outage: &mut Outage,
-) -> Option<()> {
-    let statuses = api.statuses(changed).await.ok()?;
-    let written = fleet.options.store.write_statuses(epoch, statuses).await;
-    outage.note(written)
 }
 
 /// Reports the problems of this daemon.
@@ -222,8 +212,10 @@ async fn report(api: ReplicatorApi, health: HealthBoard, log: Logger) {
 /// Reads the state of the other daemons' jobs.
 async fn read(api: ReplicatorApi, log: Logger) {
     let Some(fleet) = api.fleet() else { return };
-    let effect = "lists show the last known state of their replications, with its age";
-    let mut outage = Outage::new(log, effect);
+    let mut outage = Outage::new(
+        log,
+        "lists show the last known state of their replications, with its age",
+    );
     loop {
         outage.note(fleet.read().await);
         sleep(READ_EVERY).await;
@@ -273,7 +265,7 @@ async fn take_orders(api: ReplicatorApi, audit: AuditLog, log: Logger) {
 /// Records another daemon's order.
 fn record(audit: &AuditLog, order: &Order, result: Result<Done, &str>) {
     let (sender, what) = orders::sent(order);
-    let pending = audit.begin(sender, &what);
+    let pending = audit.begin(sender, what);
     let (StatusOf::Document(name) | StatusOf::Transient(name)) = &order.of;
     pending.on(&**name);
     let error = result.map(|done| pending.did(done)).err();

@@ -107,17 +107,13 @@ impl HealthWatcher {
 
     fn look(&mut self, ctx: &mut Context<Self>) {
         let looking = look(self.options.clone()).into_actor(self);
-        let looked = looking.then(|look, watcher, _| {
-            let Look {
-                status,
-                mut found,
-                took,
-            } = look;
+        let looked = looking.then(|(status, mut found, took), watcher, _| {
             let now = watcher.clock.now();
             let metrics = &watcher.options.metrics;
             let replication = metrics.replication();
-            let failed = watcher.options.replications.failed_docs();
-            replication.docs_failed.set(failed as u64);
+            replication
+                .docs_failed
+                .set(watcher.options.replications.failed_docs() as u64);
             let store = metrics.store();
             let counted = Counted {
                 unwritten: store.refused.get(),
@@ -125,16 +121,19 @@ impl HealthWatcher {
                 restarts: metrics.restarts().all(),
                 requests: store.requests(),
             };
-            let increases = &mut watcher.increases;
-            found.extend(findings::of_increases(increases, now, &status, counted));
+            found.extend(findings::of_increases(
+                &mut watcher.increases,
+                now,
+                &status,
+                counted,
+            ));
             found.extend(metrics.costs_unsaved().as_deref().map(findings::of_costs));
             let health = metrics.health();
             found.extend(watcher.losses());
             found.extend(watcher.of_files.clone());
             found.extend(watcher.of_growth.clone());
             watcher.problems.look(now, found);
-            let daemon = &watcher.options.daemon;
-            health.show(daemon, now, watcher.problems.list());
+            health.show(&watcher.options.daemon, now, watcher.problems.list());
             let rest = took.saturating_mul(REST).clamp(INTERVAL, REST_MAX);
             watcher.keep_losses().map(move |(), _, _| rest)
         });
@@ -149,8 +148,9 @@ impl HealthWatcher {
         let health = metrics.health();
         let mut refused = metrics.replication().refused_by();
         health.with_earlier(Kind::DocumentsRefused, &mut refused);
-        let open = |kind, subject: &str, count| health.open(kind, subject, count);
-        findings::of_losses(refused, metrics.logs(), open)
+        findings::of_losses(refused, metrics.logs(), |kind, subject, count| {
+            health.open(kind, subject, count)
+        })
     }
 
     /// Saves the losses in the store if they changed. Retried at the next check.
@@ -162,7 +162,7 @@ impl HealthWatcher {
             if health.kept().is_none_or(|kept| kept == losses) {
                 return;
             }
-            let store = options.replications.database().store();
+            let store = &options.replications.database().store;
             let written = within(losses::write(store, &options.daemon, &losses)).await;
             if let Some(Ok(true)) = written {
                 health.keep(losses);
@@ -170,14 +170,11 @@ impl HealthWatcher {
         };
         keeping.into_actor(self)
     }
-}
 
-impl HealthWatcher {
     /// Periodically compares the configuration files with the current settings.
     fn look_at_files(&mut self, ctx: &mut Context<Self>) {
-        let config = self.options.config.clone();
-        let comparing = async move { config.call(CompareFiles).await };
-        ctx.spawn(comparing.into_actor(self).map(|compared, watcher, ctx| {
+        let comparing = self.options.config.call(CompareFiles).into_actor(self);
+        ctx.spawn(comparing.map(|compared, watcher, ctx| {
             // While the ConfigListener restarts, the last result remains.
             if let Ok(planned) = compared {
                 watcher.of_files = findings::of_files(&planned);
@@ -188,9 +185,8 @@ impl HealthWatcher {
 
     /// Periodically checks the size of the store's documents.
     fn look_at_size(&mut self, ctx: &mut Context<Self>) {
-        let replications = self.options.replications.clone();
-        let measuring = async move { size_of_store(&replications).await };
-        ctx.spawn(measuring.into_actor(self).map(|size, watcher, ctx| {
+        let measuring = size_of_store(self.options.replications.clone()).into_actor(self);
+        ctx.spawn(measuring.map(|size, watcher, ctx| {
             // While the store does not answer, the last result remains.
             if let Some(size) = size {
                 let smallest = watcher.growth.note(watcher.clock.now(), size);
@@ -201,16 +197,9 @@ impl HealthWatcher {
     }
 }
 
-/// The result of a check.
-struct Look {
-    status: DaemonStatus,
-    found: Vec<Problem>,
-    /// The time for checking replications.
-    took: Duration,
-}
-
-/// Checks everything. A restarting manager has no pools to check.
-async fn look(options: HealthOptions) -> Look {
+/// Checks everything. A restarting manager has no pools to check. Returns the status, the problems, and the time for
+/// checking replications.
+async fn look(options: HealthOptions) -> (DaemonStatus, Vec<Problem>, Duration) {
     let health = options.metrics.health();
     if health.kept().is_none()
         && let Some(Ok(losses)) = within(earlier_losses(&options)).await
@@ -218,8 +207,9 @@ async fn look(options: HealthOptions) -> Look {
         health.restore(losses);
     }
     let snapshot = options.manager.call(GetStatus { pool: None }).await;
-    let status = snapshot.map(|snapshot| snapshot.summary());
-    let status = status.unwrap_or_default();
+    let status = snapshot
+        .map(|snapshot| snapshot.summary())
+        .unwrap_or_default();
     let mut found = findings::of_status(&status);
     found.extend(options.drain.is_on().then(findings::of_drain));
     let replications = &options.replications;
@@ -238,6 +228,10 @@ async fn look(options: HealthOptions) -> Look {
         answered = answered.max(took);
     }
     let jobs = jobs.unwrap_or_else(|| Ok(Vec::new()));
+    let late = || {
+        let seconds = STORE_ANSWERS_WITHIN.as_secs();
+        Err(format!("it has not answered within {seconds} s"))
+    };
     let error = answer
         .unwrap_or_else(late)
         .err()
@@ -248,14 +242,11 @@ async fn look(options: HealthOptions) -> Look {
     found.extend(findings::of_runs(&replications.run_troubles().await));
     let fleet = replications.daemons().await;
     found.extend(findings::of_daemons(&fleet.unwrap_or_default()));
-    if let Some((own, others)) = replications.reports() {
+    let reports = replications.fleet().and_then(|fleet| fleet.reports());
+    if let Some((own, others)) = reports {
         found.extend(findings::of_differences(&own, &others));
     }
-    Look {
-        status,
-        found,
-        took,
-    }
+    (status, found, took)
 }
 
 /// Waits for the store; `None` if it times out.
@@ -265,38 +256,30 @@ async fn within<T>(asked: impl Future<Output = T>) -> Option<T> {
         .ok()
 }
 
-/// Returns the error of a store that timed out.
-fn late() -> Result<(), String> {
-    let seconds = STORE_ANSWERS_WITHIN.as_secs();
-    Err(format!("it has not answered within {seconds} s"))
-}
-
 /// Returns the losses of earlier runs from the store, if there is one.
 async fn earlier_losses(options: &HealthOptions) -> Result<OpenLosses, StoreError> {
-    match options.replications.has_store() {
-        true => losses::read(options.replications.database().store(), &options.daemon).await,
-        false => Ok(OpenLosses::new()),
+    match options.replications.existing_store() {
+        Some(store) => losses::read(store, &options.daemon).await,
+        None => Ok(OpenLosses::new()),
     }
 }
 
 /// Requires an answer from the store. Asks only an existing store: a request would create a missing one.
 async fn ask_store(replications: &ReplicatorApi) -> Result<(), String> {
-    if !replications.has_store() {
+    let Some(store) = replications.existing_store() else {
         return Ok(());
-    }
-    let store = replications.database().store();
-    let asked = store.documents(vec![NO_DOCUMENT.to_owned()]).await;
-    asked.map(drop).map_err(|error| error.to_string())
+    };
+    store
+        .documents(vec![NO_DOCUMENT.to_owned()])
+        .await
+        .map(drop)
+        .map_err(|error| error.to_string())
 }
 
 /// Returns the size of the store's documents, in bytes, if there is a store and it answers.
-async fn size_of_store(replications: &ReplicatorApi) -> Option<u64> {
-    let has_store = replications.has_store();
-    let info = has_store
-        .then(|| replications.database().store())?
-        .info()
-        .await;
-    Some(info.ok()?.bytes)
+async fn size_of_store(replications: ReplicatorApi) -> Option<u64> {
+    let info = replications.existing_store()?.info().await.ok()?;
+    Some(info.bytes)
 }
 
 /// Checks the jobs, and the documents in these states that have no job. While the scheduler restarts, jobs are unknown.
@@ -314,8 +297,7 @@ async fn of_jobs(replications: &ReplicatorApi, docs: &[DocState]) -> Result<Vec<
         groups: true,
         ..JobsQuery::default()
     };
-    let listed = replications.list(&query, &Whose::All).await;
-    let list = match listed {
+    let list = match replications.list(&query, &Whose::All).await {
         Ok(list) => list,
         Err(ReplicatorError::Store(error)) => return Err(error.to_string()),
         Err(_) => return Ok(Vec::new()),

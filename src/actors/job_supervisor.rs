@@ -25,9 +25,8 @@ use rustc_hash::FxHashMap;
 use slog::{Logger, error, info, o, warn};
 
 use crate::messages::replication_job::{
-    ChildEnded, RunningJob, StartChild, StartJobs, TerminateChild,
+    ChildEnded, JobName, NewRun, RunningJob, StartChild, StartJobs, StopJob, TerminateChild,
 };
-use crate::messages::replication_job::{JobName, NewRun, StopJob};
 use crate::otp::pid::{Down, ExitReason, MonitorRef, Pid, PidGuard};
 use crate::otp::tell::Tell;
 pub(crate) use live::LiveRuns;
@@ -164,19 +163,20 @@ impl JobSupervisor {
                   JobName::new(&new.id, &new.replication), "run" => run.0);
             let monitor = earlier.monitor(ctx.address().recipient());
             self.by_monitor.insert(monitor, run);
-            let waiting = Waiting {
-                new,
-                earlier,
-                monitor,
-            };
-            self.waiting.insert(run, waiting);
+            self.waiting.insert(
+                run,
+                Waiting {
+                    new,
+                    earlier,
+                    monitor,
+                },
+            );
             return;
         }
         let id = new.id.clone();
         let name = JobName::new(&id, &new.replication);
-        let start = AssertUnwindSafe(|| (self.jobs)(new));
         // A panic while a job starts ends only that job.
-        let started = catch_unwind(start)
+        let started = catch_unwind(AssertUnwindSafe(|| (self.jobs)(new)))
             .unwrap_or_else(|_| Err(Crash::JobDied("its start panicked".to_owned())));
         let job = match started {
             Ok(job) => job,
@@ -185,14 +185,16 @@ impl JobSupervisor {
         self.live.take(id.clone(), job.pid.clone());
         let monitor = job.pid.monitor(ctx.address().recipient());
         self.by_monitor.insert(monitor, run);
-        let child = Child {
-            id,
-            name,
-            job,
-            monitor,
-            timer: None,
-        };
-        self.children.insert(run, child);
+        self.children.insert(
+            run,
+            Child {
+                id,
+                name,
+                job,
+                monitor,
+                timer: None,
+            },
+        );
     }
 
     /// Forgets a waiting run.
@@ -217,15 +219,14 @@ impl JobSupervisor {
             return self.kill(run, ctx);
         }
         child.job.stop.tell(StopJob);
-        let kill = move |supervisor: &mut Self, ctx: &mut Context<Self>| {
+        child.timer = Some(ctx.run_later(within, move |supervisor, ctx| {
             if let Some(child) = supervisor.children.get(&run) {
                 warn!(supervisor.log,
                       "replication did not stop in time and is ended without a checkpoint";
                       child.name.clone(), "run" => run.0);
                 supervisor.kill(run, ctx);
             }
-        };
-        child.timer = Some(ctx.run_later(within, kill));
+        }));
     }
 
     fn kill(&mut self, run: Run, ctx: &mut Context<Self>) {
@@ -233,19 +234,14 @@ impl JobSupervisor {
             return;
         };
         (child.job.kill)();
-        let give_up = move |supervisor: &mut Self, ctx: &mut Context<Self>| {
-            supervisor.give_up(run, ctx);
-        };
-        child.timer = Some(ctx.run_later(KILLED_MAX, give_up));
-    }
-
-    fn give_up(&mut self, run: Run, ctx: &mut Context<Self>) {
-        if let Some(child) = self.children.get(&run) {
-            error!(self.log, "replication could not be ended and is left behind";
-                   child.name.clone(), "run" => run.0);
-            child.job.pid.demonitor(child.monitor);
-            self.forget(run, ExitReason::Killed, ctx);
-        }
+        child.timer = Some(ctx.run_later(KILLED_MAX, move |supervisor, ctx| {
+            if let Some(child) = supervisor.children.get(&run) {
+                error!(supervisor.log, "replication could not be ended and is left behind";
+                       child.name.clone(), "run" => run.0);
+                child.job.pid.demonitor(child.monitor);
+                supervisor.forget(run, ExitReason::Killed, ctx);
+            }
+        }));
     }
 
     fn forget(&mut self, run: Run, reason: ExitReason, ctx: &mut Context<Self>) {

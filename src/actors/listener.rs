@@ -64,24 +64,13 @@ struct Acceptors {
     tls: Option<Acceptor>,
 }
 
-/// A new connection.
-enum Accepted {
-    /// It can be served.
-    Client(Stream),
-    /// Its TLS handshake is still outstanding.
-    Encrypted(TcpStream),
-}
-
 impl Acceptors {
-    /// Waits for the next client. Safe to cancel.
-    async fn accept(&self) -> io::Result<Accepted> {
+    /// Waits for the next client; returns also whether its TLS handshake is outstanding. Safe to cancel.
+    async fn accept(&self) -> io::Result<(Stream, bool)> {
         tokio::select! {
-            accepted = self.unix.accept() => Ok(Accepted::Client(accepted?)),
-            accepted = accept(self.tcp.as_ref()) => Ok(Accepted::Client(accepted?)),
-            accepted = accept(self.tls.as_ref()) => match accepted? {
-                Stream::Tcp(tcp) => Ok(Accepted::Encrypted(tcp)),
-                other => Ok(Accepted::Client(other)),
-            },
+            accepted = self.unix.accept() => Ok((accepted?, false)),
+            accepted = accept(self.tcp.as_ref()) => Ok((accepted?, false)),
+            accepted = accept(self.tls.as_ref()) => Ok((accepted?, true)),
         }
     }
 }
@@ -183,15 +172,11 @@ impl Listener {
         self.accepting = Some(ctx.spawn(next.map(|accepted, listener, ctx| {
             listener.accepting = None;
             match accepted {
-                Ok(accepted) => {
-                    match accepted {
-                        Accepted::Client(stream) => listener.start_client(stream, ctx),
-                        Accepted::Encrypted(tcp) => listener.shake_hands(tcp, ctx),
-                    }
-                    listener.accept(ctx);
-                }
-                Err(error) => listener.pause(&error, ctx),
+                Ok((Stream::Tcp(tcp), true)) => listener.shake_hands(tcp, ctx),
+                Ok((stream, _)) => listener.start_client(stream, ctx),
+                Err(error) => return listener.pause(&error, ctx),
             }
+            listener.accept(ctx);
         })));
     }
 
@@ -236,10 +221,9 @@ impl Listener {
 
     fn start_client(&mut self, stream: Stream, ctx: &mut Context<Self>) {
         let config = self.options.config.borrow().clone();
-        let services = Rc::clone(&self.options.services);
         let client = Client::serve(
             stream,
-            services,
+            Rc::clone(&self.options.services),
             &config,
             &self.options.log,
             None,
@@ -298,8 +282,10 @@ impl Handler<Stop> for Listener {
         }
         self.acceptors = None;
         self.options.socket.close();
-        let others = [&self.options.tcp, &self.options.tls];
-        others.into_iter().flatten().for_each(|bound| bound.close());
+        [&self.options.tcp, &self.options.tls]
+            .into_iter()
+            .flatten()
+            .for_each(|bound| bound.close());
         self.options.services.refuse_waiters();
         info!(self.log, "stopped listening"; "count" => self.clients.len());
         self.clients.stop(msg.now);

@@ -17,8 +17,6 @@ pub mod opener;
 pub mod os_process;
 pub(crate) mod past_writer;
 pub mod pool_executor;
-pub(crate) mod pool_prober;
-pub(crate) mod pool_reporter;
 pub mod pressure_gauge;
 pub mod proc_manager;
 pub mod process;

@@ -10,7 +10,6 @@
 
 use std::collections::VecDeque;
 use std::sync::mpsc;
-use std::time::Duration;
 
 use actix::prelude::*;
 use actix_rt::time::Instant;
@@ -48,8 +47,6 @@ pub struct NativeBackend {
     server: Box<dyn FnMut(Bytes, Logger) -> Answering>,
     /// Unanswered commands, oldest first; the server works on the first.
     commands: VecDeque<Bytes>,
-    /// How long the process still runs after a stop.
-    stop_delay: Duration,
 }
 
 impl NativeProcess {
@@ -72,22 +69,23 @@ impl NativeProcess {
             };
             async move { result.await.map(Bytes::from).map_err(panicked) }.boxed_local()
         };
-        Ok(Self::start_answering(server, Duration::ZERO, context))
+        Ok(Self::start_answering(server, context))
     }
 
     /// Starts the actor of a server that answers on this thread.
     pub fn start_answering(
         server: impl FnMut(Bytes, Logger) -> Answering + 'static,
-        stop_delay: Duration,
         context: StartContext,
     ) -> ProcessRef {
         let backend = NativeBackend {
             server: Box::new(server),
             commands: VecDeque::new(),
-            stop_delay,
         };
-        let (log, terms) = (context.log.clone(), context.log_terms.clone());
-        let child_log = ChildLog::new(log, context.clock, terms);
+        let child_log = ChildLog::new(
+            context.log.clone(),
+            context.clock,
+            context.log_terms.clone(),
+        );
         Self::start_as(backend, child_log, None, context)
     }
 
@@ -108,9 +106,7 @@ impl NativeProcess {
             process.watch_deadline(ctx);
         }));
     }
-}
 
-impl NativeProcess {
     /// Handles an answer, and the log lines before it.
     fn take_answer(&mut self, mut lines: Bytes, ctx: &mut Context<Self>) {
         let now = Instant::now();
@@ -134,8 +130,6 @@ fn is_log(lines: &[u8]) -> bool {
 }
 
 impl Backend for NativeBackend {
-    fn started(_: &mut NativeProcess, _: &mut Context<NativeProcess>) {}
-
     /// Refuses a line that is not a command or not UTF-8: the server would take it for a command.
     fn refusal(&self, prompt: &Prompt, _: &StartContext) -> Option<PromptError> {
         let is_none = prompt.verbatim && Command::of(&prompt.lines).is_none();
@@ -157,13 +151,6 @@ impl Backend for NativeBackend {
         process.backend.commands.clear();
         process.exited(ExitReport::default(), true, ctx);
     }
-
-    fn stop_politely(process: &mut NativeProcess, ctx: &mut Context<NativeProcess>) {
-        if process.backend.stop_delay.is_zero() {
-            return Self::kill(process, ctx);
-        }
-        ctx.run_later(process.backend.stop_delay, Self::kill);
-    }
 }
 
 struct Job {
@@ -178,8 +165,8 @@ fn start_thread(
     context: &StartContext,
 ) -> Result<mpsc::Sender<Job>, StartError> {
     let (jobs, inbox) = mpsc::channel::<Job>();
-    let thread = std::thread::Builder::new().name(format!("native-{}", context.language));
-    thread
+    std::thread::Builder::new()
+        .name(format!("native-{}", context.language))
         .spawn(move || {
             for job in inbox {
                 let command = String::from_utf8_lossy(&job.line);

@@ -79,17 +79,16 @@ impl Opener {
         ctx: &mut Context<Self>,
     ) {
         match made {
-            Ok(process) if process.shared.os_pid.is_some() => self.ask(process, until, ctx),
-            Ok(process) => {
-                self.report.opened(process);
-                ctx.stop();
+            Ok(process) if process.shared.os_pid.is_some() => {
+                return self.ask(process, until, ctx);
             }
+            Ok(process) => self.report.opened(process),
             Err(error) => {
                 let why = error.fault.into();
                 self.report.failed(error, why);
-                ctx.stop();
             }
         }
+        ctx.stop();
     }
 
     /// Sends a child its first `reset`.
@@ -153,11 +152,10 @@ impl Opener {
         failure: (StartError, OpenFailure),
         ctx: &mut Context<Self>,
     ) {
-        let order = StopProc {
+        child.stop.tell(StopProc {
             polite: false,
             by: None,
-        };
-        child.stop.tell(order);
+        });
         self.failure = Some(failure);
         if !child.pid.is_alive() {
             self.child_gone(ctx);

@@ -24,10 +24,11 @@ use crate::metrics::KillReason;
 use crate::query_server::child_log::ChildLog;
 use crate::query_server::proc_shared::ProcFlag;
 use child::cell::report::Reports;
+use child::cell::rest::Orders;
 use child::line_buffer::LineBuffer;
 use child::pipe::{PipeReader, PipeWriter};
 use child::stderr::StderrLog;
-use child::{Child, Exit};
+use child::{Child, Exit, Pipes};
 
 /// The actor of a child.
 pub type OsProcess = Process<ChildBackend>;
@@ -55,13 +56,16 @@ impl OsProcess {
     ///
     /// # Errors
     /// The event loop cannot register its pipes; the child is killed.
-    pub fn start_with(mut child: Child, mut context: StartContext) -> io::Result<ProcessRef> {
-        let missing = || io::Error::other("a pipe is missing");
-        let stdin = PipeWriter::new(child.stdin.take().ok_or_else(missing)?)?;
-        let stdout = PipeReader::new(child.stdout.take().ok_or_else(missing)?)?;
-        let stderr = PipeReader::new(child.stderr.take().ok_or_else(missing)?)?;
-        let orders = child.orders()?;
-        let reports = child.report.take().map(Reports::new).transpose()?;
+    pub fn start_with(
+        child: Child,
+        pipes: Pipes,
+        mut context: StartContext,
+    ) -> io::Result<ProcessRef> {
+        let stdin = PipeWriter::new(pipes.stdin)?;
+        let stdout = PipeReader::new(pipes.stdout)?;
+        let stderr = PipeReader::new(pipes.stderr)?;
+        let orders = pipes.report.as_ref().map(Orders::by).transpose()?;
+        let reports = pipes.report.map(Reports::new).transpose()?;
         let pid = child.pid();
         context.log = context.log.new(o!("os_pid" => pid));
         let log = context.log.clone();
@@ -140,8 +144,8 @@ impl Backend for ChildBackend {
 
     fn catch_up(process: &mut OsProcess, ctx: &mut Context<OsProcess>) {
         process.take_what_is_there(ctx);
-        if !process.is_busy() {
-            process.backend.line_is_stale = process.backend.lines.has_partial();
+        if process.unanswered.is_empty() {
+            process.backend.line_is_stale = process.backend.lines.partial_bytes() > 0;
         }
     }
 
@@ -151,7 +155,7 @@ impl Backend for ChildBackend {
         };
         match <[Bytes; 1]>::try_from(pieces) {
             // The child is busy: batch the line with others at the end of the turn.
-            Ok([line]) if process.unanswered_count() > 1 => stdin.queue_line(line),
+            Ok([line]) if process.unanswered.count() > 1 => stdin.queue_line(line),
             Ok([line]) => stdin.write_lines([line]),
             Err(pieces) => stdin.write_lines(pieces),
         }

@@ -10,7 +10,7 @@
 //!           only cost of an unsaved past is one extra attempt of a crashed job, or a count restarted from zero.
 
 use std::collections::VecDeque;
-use std::fmt;
+use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -48,7 +48,7 @@ pub(crate) struct PastOf {
 }
 
 /// Collects the pasts of jobs. Cheap to clone; its task ends with the last clone, or with the store.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(crate) struct PastWriter {
     waiting: Arc<Mutex<Waiting>>,
     noted: Arc<watch::Sender<()>>,
@@ -105,7 +105,7 @@ impl Waiting {
 
     /// The request has ended. Unsaved pasts are queued again, unless newer ones exist.
     fn tried(&mut self, are_saved: bool) {
-        for (doc, noted) in std::mem::take(&mut self.under_way) {
+        for (doc, noted) in mem::take(&mut self.under_way) {
             if !are_saved && !self.noted.contains_key(&doc) {
                 self.note(noted);
             }
@@ -120,24 +120,47 @@ impl PastWriter {
         S: Fn(Epoch, Vec<(DocId, String)>) -> F,
         F: Future<Output = Result<(), StoreError>>,
     {
-        let (noted, notes) = watch::channel(());
+        let (noted, mut notes) = watch::channel(());
         let (told, tried) = watch::channel(());
         let writer = Self {
             waiting: Arc::default(),
             noted: Arc::new(noted),
             tried,
         };
+        let waiting = Arc::clone(&writer.waiting);
         let log = log.new(o!("component" => "past_writer"));
-        let task = run(Arc::clone(&writer.waiting), notes, told, save, log);
+        // An error is logged once until the store works again.
+        let mut is_told = false;
+        let task = async move {
+            while notes.changed().await.is_ok() {
+                loop {
+                    let Some((epoch, pasts)) = lock(&waiting).take() else {
+                        break;
+                    };
+                    let result = save(epoch, pasts).await;
+                    lock(&waiting).tried(result.is_ok());
+                    told.send_replace(());
+                    match result {
+                        Ok(()) => is_told = false,
+                        Err(StoreError::Closed) => return,
+                        Err(error) if !mem::replace(&mut is_told, true) => {
+                            warn!(log, "what happened to jobs cannot be saved"; "error" => %error,
+                                  "effect" => "it is retried; the next owners of their documents may count failures from 0");
+                        }
+                        Err(_) => {}
+                    }
+                    actix_rt::time::sleep(SAVE_EVERY).await;
+                }
+            }
+        };
         (writer, task)
     }
 
     /// Notes a job's past and its remembered unreplicated documents, replacing an earlier note.
     pub fn note(&self, of: &Arc<PastOf>, job: &JobView<'_>, refused: &VecDeque<Arc<RefusedDoc>>) {
-        let kept = job.history.iter().take(past::ENTRIES_MAX).cloned();
         let past = Past {
             earlier: Earlier {
-                history: History::of(kept),
+                history: History::of(job.history.iter().take(past::ENTRIES_MAX).cloned()),
                 not_before: job.not_before,
             },
             refused: refused.iter().cloned().collect(),
@@ -161,48 +184,8 @@ impl PastWriter {
     }
 }
 
-impl fmt::Debug for PastWriter {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PastWriter").finish_non_exhaustive()
-    }
-}
-
 fn lock(waiting: &Mutex<Waiting>) -> MutexGuard<'_, Waiting> {
     waiting.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-async fn run<S, F>(
-    waiting: Arc<Mutex<Waiting>>,
-    mut notes: watch::Receiver<()>,
-    told: watch::Sender<()>,
-    save: S,
-    log: Logger,
-) where
-    S: Fn(Epoch, Vec<(DocId, String)>) -> F,
-    F: Future<Output = Result<(), StoreError>>,
-{
-    // An error is logged once until the store works again.
-    let mut is_told = false;
-    while notes.changed().await.is_ok() {
-        loop {
-            let Some((epoch, pasts)) = lock(&waiting).take() else {
-                break;
-            };
-            let result = save(epoch, pasts).await;
-            lock(&waiting).tried(result.is_ok());
-            told.send_replace(());
-            match result {
-                Ok(()) => is_told = false,
-                Err(StoreError::Closed) => return,
-                Err(error) if !std::mem::replace(&mut is_told, true) => {
-                    warn!(log, "what happened to jobs cannot be saved"; "error" => %error,
-                          "effect" => "it is retried; the next owners of their documents may count failures from 0");
-                }
-                Err(_) => {}
-            }
-            actix_rt::time::sleep(SAVE_EVERY).await;
-        }
-    }
 }
 
 #[cfg(test)]

@@ -53,9 +53,9 @@ impl PoolWork for FunctionRequest {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Principal {
     /// The pools that the work is limited to; `None`: no limit.
-    pub(crate) limits: Option<CallerLimits>,
+    pub limits: Option<CallerLimits>,
     /// The sender, for display.
-    pub(crate) who: Option<Arc<Holder>>,
+    pub who: Option<Arc<Holder>>,
 }
 
 /// Work in flight. Aborted when no receiver waits for its output.
@@ -77,7 +77,7 @@ pub(crate) struct PoolExecutor {
 }
 
 impl PoolExecutor {
-    pub(crate) fn new(
+    pub fn new(
         manager: RegisteredName<ProcManager>,
         records: Rc<CallRecords>,
         log: &Logger,
@@ -91,15 +91,8 @@ impl PoolExecutor {
     }
 
     /// Returns the pid by which it can be monitored.
-    pub(crate) fn pid(&self) -> Pid {
+    pub fn pid(&self) -> Pid {
         self.pid_guard.pid()
-    }
-
-    fn servers_for(&self, principal: Principal) -> QueryServers {
-        let caller = Caller::new(self.manager.clone());
-        caller.hold_to(principal.limits);
-        caller.speak_for(principal.who);
-        QueryServers::new(caller).recording(Rc::clone(&self.records))
     }
 }
 
@@ -111,7 +104,10 @@ impl<W: PoolWork> Handler<Execute<W>> for PoolExecutor {
     type Result = ();
 
     fn handle(&mut self, message: Execute<W>, _: &mut Self::Context) {
-        let servers = self.servers_for(message.principal);
+        let caller = Caller::new(self.manager.clone());
+        caller.hold_to(message.principal.limits);
+        caller.speak_for(message.principal.who);
+        let servers = QueryServers::new(caller).recording(Rc::clone(&self.records));
         let (work, mut reply, permit) = (message.work, message.reply, message.permit);
         // Ends at the latest with its caller, whose waits are all bounded. A separate task, so that a panic does not
         // reach the executor.
@@ -156,7 +152,7 @@ pub(crate) struct PoolHandle {
 }
 
 impl PoolHandle {
-    pub(crate) fn new(executor: RegisteredName<PoolExecutor>) -> Self {
+    pub fn new(executor: RegisteredName<PoolExecutor>) -> Self {
         Self {
             executor,
             room: Arc::new(Semaphore::new(WORK_MAX)),
@@ -168,7 +164,7 @@ impl PoolHandle {
     ///
     /// # Errors
     /// See [`ExecuteError`]; a retry may succeed.
-    pub(crate) fn run<W: PoolWork>(
+    pub fn run<W: PoolWork>(
         &self,
         work: W,
         principal: Principal,

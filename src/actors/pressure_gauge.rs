@@ -8,7 +8,7 @@
 //! SOURCE    See [`policy::pressure`].
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use actix::prelude::*;
@@ -26,31 +26,16 @@ use crate::otp::registered_name::RegisteredName;
 use crate::otp::supervisor::Stop;
 use crate::otp::tell::Tell;
 use crate::warn_repeating;
-use blocking;
 use policy::pressure::{Governor, Level, Reading, overloaded, scarce, stalled};
 
 /// Reads the gauges. May block.
 pub(crate) type Gauges = Arc<dyn Fn() -> Reading + Send + Sync>;
 
-/// The locations of the machine's gauges.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Machine {
-    /// The directory of Linux's `/proc`.
-    pub proc: PathBuf,
-}
-
-impl Default for Machine {
-    fn default() -> Self {
-        Self {
-            proc: PathBuf::from("/proc"),
-        }
-    }
-}
-
-impl Machine {
-    /// Reads its gauges: pressure stall information, or if there is none, the load and available memory. Blocks.
-    pub fn read(&self) -> Reading {
-        let read = |name: &str| fs::read_to_string(Path::join(&self.proc, name)).ok();
+/// Returns a function that reads the machine's gauges below `proc`, the directory of Linux's `/proc`: pressure stall
+/// information, or if there is none, the load and available memory.
+pub fn gauges(proc: PathBuf) -> Gauges {
+    Arc::new(move || {
+        let read = |name: &str| fs::read_to_string(proc.join(name)).ok();
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let load = || overloaded(&read("loadavg")?, processors);
         let memory = || scarce(&read("meminfo")?);
@@ -62,12 +47,7 @@ impl Machine {
                 .and_then(|text| stalled(&text))
                 .or_else(memory),
         }
-    }
-
-    /// Returns a function that reads the gauges.
-    pub fn gauges(self) -> Gauges {
-        Arc::new(move || self.read())
-    }
+    })
 }
 
 /// The gauge's dependencies.
@@ -126,7 +106,7 @@ impl PressureGauge {
             self.governor.get_or_insert_default();
             self.look_later(ctx);
         } else if self.governor.take().is_some() {
-            self.set_level(Level::FULL, "limit_follows_pressure is off");
+            self.set_level(Level::FULL, "limit_follows_pressure is off".to_owned());
         }
     }
 
@@ -159,20 +139,14 @@ impl PressureGauge {
         };
         let cause = governor.look(reading);
         let level = governor.level();
-        let because = cause.map(|cause| cause.to_string());
         // Without a cause the level is unchanged: only a restarted manager does not have it yet.
-        self.set_level(
-            level,
-            because
-                .as_deref()
-                .unwrap_or("the manager was started again"),
-        );
+        let unchanged = || "the manager was started again".to_owned();
+        let because = cause.map_or_else(unchanged, |cause| cause.to_string());
+        self.set_level(level, because);
     }
 
-    fn set_level(&self, level: Level, because: &str) {
-        let because = because.to_owned();
-        let manager = self.options.manager.address();
-        manager.tell(SetLevel { level, because });
+    fn set_level(&self, level: Level, because: String) {
+        self.options.manager.tell(SetLevel { level, because });
     }
 }
 

@@ -1,15 +1,19 @@
 //! ProcManager: supervises the processes of all pools and lends them to clients.
 //!
 //! SUMMARY   Converts calls, casts and exits to events of [`Pools`] and carries out its actions.
-//! PROMISES  Decides nothing and never blocks: other actors open, teach, reset and stop processes, and report. Every
-//!           call is answered once.
+//! PROMISES  Decides nothing and never blocks: other actors open, teach, reset and stop processes, and report; system
+//!           state is read on other threads. Every call is answered once.
 //! CALLED    By clients (`GetProc`, `RetProc`), openers (`Exit`), processes (`OsProcIdle`), monitors
 //!           (`Down`), and operators (`SetThresholdTs`, `TerminateStaleProcs`, `ReloadConfig`, ..).
 //! SOURCE    couch_proc_manager 000, 001 and HEAD: the same messages. Defects D1 to D16 are not ported.
 //! LIMITS    Its processes end with it, as if linked.
 
+mod memory;
+mod news;
 mod pools;
+mod probes;
 mod processes;
+pub(crate) mod procs;
 mod reload;
 mod requests;
 mod resting;
@@ -27,17 +31,14 @@ use rustc_hash::FxHashMap;
 use slog::{Logger, info, o};
 use tokio::sync::watch;
 
-use crate::actors::language::{Language, Registry};
+use crate::actors::language::Registry;
 use crate::actors::opener::Opener;
-use crate::actors::pool_prober::PoolProber;
-use crate::actors::pool_reporter::PoolReporter;
 use crate::config::password::random;
 use crate::config::{PoolConfig, PoolTerms, ServiceTerms};
 use crate::drain::Drain;
 use crate::functions::caller::Manager;
 use crate::logging::RepeatLimiter;
-use crate::messages::pools::PoolState;
-use crate::messages::pools::ProcRevoked;
+use crate::messages::pools::{PoolState, ProcRevoked};
 use crate::messages::proc_manager::ManagerAddress;
 use crate::messages::process::ProcessRef;
 use crate::metrics::{Metrics, PoolMetrics};
@@ -46,7 +47,6 @@ use crate::otp::deadline::DeadlineTimer;
 use crate::otp::pid::{ActorId, Down, ExitReason, Pid, PidGuard};
 use crate::otp::registered_name::RegisteredName;
 use crate::otp::supervisor::Stop;
-use crate::otp::tell::Tell;
 use crate::query_server::cells::Cells;
 use crate::query_server::language::LanguageName;
 use crate::query_server::status::Holder;
@@ -56,6 +56,7 @@ use policy::pool::{
 };
 use policy::pressure::Level;
 use policy::time::Timestamp;
+use probes::Probes;
 use requests::Waiting;
 use table::PoolTable;
 
@@ -110,34 +111,33 @@ pub struct ManagerSettings {
 }
 
 impl ManagerSettings {
-    /// Returns which tenants a process of a language may serve: as configured, otherwise by the language. Tenants share
-    /// the processes of a language that isolates functions or tenants itself.
-    fn reuse_of(&self, language: Option<&dyn Language>) -> Reuse {
-        let by_language = if language.is_some_and(|language| language.has_isolates()) {
+    /// Returns the terms of a language's pools. Unless `reuse` is configured, tenants share the processes of a language
+    /// that isolates functions or tenants itself.
+    fn terms_of(&self, language: &LanguageName) -> PoolTerms {
+        let language = self.languages.get(language);
+        let language = language.as_ref();
+        let has_isolates = language.is_some_and(|language| language.has_isolates());
+        let isolates_functions = language.is_some_and(|language| language.isolates_functions());
+        let by_language = if has_isolates {
             Reuse::Isolates
-        } else if language.is_some_and(|language| language.isolates_functions()) {
+        } else if isolates_functions {
             Reuse::Any
         } else {
             Reuse::Database
         };
-        self.reuse.unwrap_or(by_language)
-    }
-
-    pub(super) fn terms_of(&self, language: &LanguageName) -> PoolTerms {
-        let language = self.languages.get(language);
         PoolTerms {
             limits: self.limits,
-            reuse: self.reuse_of(language.as_deref()),
-            can_forget: language
-                .as_ref()
-                .is_some_and(|language| language.can_forget()),
-            isolates_max: language
-                .as_ref()
-                .filter(|language| language.has_isolates())
-                .map_or(0, |_| self.isolates_max),
-            isolates_functions: language.is_some_and(|language| language.isolates_functions()),
+            reuse: self.reuse.unwrap_or(by_language),
+            can_forget: language.is_some_and(|language| language.can_forget()),
+            isolates_max: if has_isolates { self.isolates_max } else { 0 },
+            isolates_functions,
         }
     }
+}
+
+/// Converts a time for the log and for display.
+fn milliseconds(time: Duration) -> u64 {
+    time.as_millis().try_into().unwrap_or(u64::MAX)
 }
 
 /// The actor's state of a client, from its first request to its end.
@@ -195,12 +195,12 @@ pub struct ProcManager {
     watchers: FxHashMap<PoolId, watch::Sender<PoolState>>,
     /// Limits the warning that all pools together are full.
     full: RepeatLimiter,
-    /// Probes the pools' query servers.
-    prober: Addr<PoolProber>,
-    /// Reports on the pools to operators.
-    reporter: Addr<PoolReporter>,
-    /// Its companion actors, linked to it, by name: if one ends, all do.
-    beside: [(&'static str, Pid); 2],
+    /// Its probes of query servers and tests of cells.
+    probes: Probes,
+    /// Whether a timer for start summaries is set.
+    sums_starts_up: bool,
+    /// Whether memory is being read, or a timer for that is set.
+    checks_memory: bool,
     /// Whether lending is suspended.
     drain: Drain,
     /// Whether it ends as soon as the last process is gone.
@@ -209,25 +209,13 @@ pub struct ProcManager {
 }
 
 impl ProcManager {
-    /// Creates a manager with one pool for each language, and starts its companion actors on the current arbiter: start
-    /// the manager there too.
+    /// Creates a manager with one pool for each language.
     pub fn new(settings: Arc<ManagerSettings>, spawner: Spawner, log: &Logger) -> Self {
-        let (pid_guard, clock) = (PidGuard::new(), Clock::new());
-        let log = log.new(o!("component" => "proc_manager"));
-        let prober = PoolProber::new(spawner.clone(), log.clone());
-        let reporter = PoolReporter::new(clock, log.clone());
-        let beside = [
-            ("PoolProber", prober.pid()),
-            ("PoolReporter", reporter.pid()),
-        ];
-        let (prober, reporter) = (prober.start(), reporter.start());
-        pid_guard.pid().link(prober.clone().recipient());
-        pid_guard.pid().link(reporter.clone().recipient());
         Self {
             settings,
             spawner,
-            clock,
-            log,
+            clock: Clock::new(),
+            log: log.new(o!("component" => "proc_manager")),
             metrics: Metrics::new(),
             core: Pools::with_seed(u64::from_le_bytes(random())),
             pools: PoolTable::default(),
@@ -246,12 +234,12 @@ impl ProcManager {
             following: None,
             watchers: FxHashMap::default(),
             full: RepeatLimiter::default(),
-            beside,
-            prober,
-            reporter,
+            probes: Probes::default(),
+            sums_starts_up: false,
+            checks_memory: false,
             drain: Drain::default(),
             shutting_down: false,
-            pid_guard,
+            pid_guard: PidGuard::new(),
         }
     }
 
@@ -289,36 +277,12 @@ impl ProcManager {
 
     /// Ends once everything it started has ended.
     fn finish_shutdown(&mut self, ctx: &mut Context<Self>) {
-        let is_left = !self.procs.is_empty() || !self.openers.is_empty();
-        if !self.shutting_down || is_left {
-            return;
-        }
-        // The reporter has received all messages by now.
-        self.reporter.tell(Stop { now: true });
-        if !self.beside.iter().any(|(_, pid)| pid.is_alive()) {
+        let has_procs = !self.procs.is_empty() || !self.openers.is_empty();
+        if self.shutting_down && !has_procs && self.probes.count == 0 {
+            self.tell_last_starts();
             self.pid_guard.ending(ExitReason::Shutdown);
             ctx.stop();
         }
-    }
-}
-
-impl ProcManager {
-    /// Returns the name of an actor linked to it.
-    fn name_of_beside(&self, actor: ActorId) -> Option<&'static str> {
-        let mut beside = self.beside.iter();
-        beside
-            .find(|(_, pid)| pid.id() == actor)
-            .map(|(name, _)| *name)
-    }
-
-    /// A companion actor has ended: as ordered in a shutdown, otherwise a failure that also ends the manager.
-    fn beside_down(&mut self, name: &str, reason: &ExitReason, ctx: &mut Context<Self>) {
-        if self.shutting_down {
-            return self.finish_shutdown(ctx);
-        }
-        let reason = format!("its companion {name} ended: {reason}");
-        self.pid_guard.ending(ExitReason::Failed(reason));
-        ctx.stop();
     }
 }
 
@@ -341,10 +305,7 @@ impl Actor for ProcManager {
 
     fn started(&mut self, ctx: &mut Self::Context) {
         ctx.set_mailbox_capacity(MAILBOX_MESSAGES_MAX);
-        for (_, pid) in &self.beside {
-            pid.monitor(ctx.address().recipient());
-        }
-        self.start_self_check(ctx);
+        Self::check_after(turn::PERIOD, ctx);
         self.follow_first_settings(ctx);
         info!(self.log, "process manager started"; "count" => self.pools.len());
     }
@@ -359,8 +320,6 @@ impl Handler<Down> for ProcManager {
             self.process_down(proc, msg.reason, ctx);
         } else if self.clients.remove(&client).is_some() {
             self.client_down(client, msg.reason == ExitReason::Normal, ctx);
-        } else if let Some(name) = self.name_of_beside(msg.actor) {
-            self.beside_down(name, &msg.reason, ctx);
         }
     }
 }
@@ -371,13 +330,14 @@ impl Handler<Stop> for ProcManager {
 
     fn handle(&mut self, msg: Stop, ctx: &mut Self::Context) {
         self.shutting_down = true;
-        self.prober.tell(msg);
+        for probe in self.probes.running.drain(..) {
+            ctx.cancel_future(probe);
+        }
         self.event(Event::Shutdown, ctx);
         if msg.now {
-            let all = self.procs.keys().chain(self.openers.keys());
-            let all: Vec<_> = all.copied().collect();
-            all.into_iter()
-                .for_each(|proc| self.stop(proc, false, None));
+            for proc in self.procs.keys().chain(self.openers.keys()) {
+                self.stop(*proc, false, None);
+            }
         }
         self.finish_shutdown(ctx);
     }
@@ -387,13 +347,9 @@ impl Handler<Stop> for ProcManager {
 mod tests {
     use std::path::Path;
 
-    use slog::Discard;
-
     use super::*;
     use crate::app::settings::manager_settings;
     use crate::config::Config;
-    use crate::otp::pid::Down;
-    use test_support::{Probe, eventually};
 
     impl ManagerSettings {
         /// Returns the default settings of a manager without languages.
@@ -402,47 +358,5 @@ mod tests {
             let settings = manager_settings(&config, Path::new("settee"), &Registry::new(), &[]);
             Arc::new(settings)
         }
-    }
-
-    /// A manager, the pids of its companion actors, and a probe for its end.
-    fn manager() -> (ProcManager, [Pid; 2], Probe<Down>) {
-        let settings = ManagerSettings::without_languages();
-        let spawner = Spawner::start().unwrap();
-        let manager = ProcManager::new(settings, spawner, &Logger::root(Discard, o!()));
-        let probe = Probe::start();
-        manager.pid().monitor(probe.recipient());
-        let beside = manager.beside.clone().map(|(_, pid)| pid);
-        (manager, beside, probe)
-    }
-
-    #[actix_rt::test]
-    async fn the_manager_fails_and_names_the_companion_actor_that_ended() {
-        for (index, name) in ["PoolProber", "PoolReporter"].into_iter().enumerate() {
-            let (manager, beside, mut down) = manager();
-            let stops = [
-                manager.prober.clone().recipient(),
-                manager.reporter.clone().recipient(),
-            ];
-            let _address = manager.start();
-            stops[index].tell(Stop { now: true });
-            let reason = format!("its companion {name} ended: shutdown");
-            assert_eq!(down.next().await.reason, ExitReason::Failed(reason));
-            eventually("the end of both", async || {
-                !beside.iter().any(Pid::is_alive)
-            })
-            .await;
-        }
-    }
-
-    #[actix_rt::test]
-    async fn companion_actors_end_with_a_manager_that_ends_without_an_announcement() {
-        // As after a panic, without an announcement.
-        let (manager, beside, mut down) = manager();
-        drop(manager);
-        assert_eq!(down.next().await.reason, ExitReason::Killed);
-        eventually("the end of both", async || {
-            !beside.iter().any(Pid::is_alive)
-        })
-        .await;
     }
 }

@@ -64,7 +64,7 @@ const IDLE_CHECK_INTERVAL_MIN: Duration = Duration::from_millis(1);
 /// A backend passes every printed line to its process, and reports the end of the query server.
 pub trait Backend: Sized + Unpin + 'static {
     /// Starts listening to the query server.
-    fn started(process: &mut Process<Self>, ctx: &mut Context<Process<Self>>);
+    fn started(_: &mut Process<Self>, _: &mut Context<Process<Self>>) {}
 
     /// Returns why it refuses a prompt, apart from the reasons common to all processes.
     fn refusal(&self, prompt: &Prompt, context: &StartContext) -> Option<PromptError>;
@@ -89,8 +89,10 @@ pub trait Backend: Sized + Unpin + 'static {
     /// Kills the query server. The reason is already recorded.
     fn kill(process: &mut Process<Self>, ctx: &mut Context<Process<Self>>);
 
-    /// Ends the query server, which gets time to exit on its own.
-    fn stop_politely(process: &mut Process<Self>, ctx: &mut Context<Process<Self>>);
+    /// Ends the query server, which gets time to exit on its own if it needs any.
+    fn stop_politely(process: &mut Process<Self>, ctx: &mut Context<Process<Self>>) {
+        Self::kill(process, ctx);
+    }
 }
 
 /// Why a line does not count as an answer.
@@ -110,7 +112,7 @@ pub struct Process<B: Backend> {
     pub(super) shared: Arc<ProcShared>,
     /// Takes the query server's log output.
     pub(super) child_log: Rc<ChildLog>,
-    unanswered: Unanswered,
+    pub(super) unanswered: Unanswered,
     /// Checks the deadlines of prompts.
     timer: DeadlineTimer<Instant>,
     /// The timeout of prompts that do not set one, and the token of the holder who set it: the next gets the default.
@@ -246,21 +248,19 @@ impl<B: Backend> Process<B> {
 
     /// Returns the timeout of a prompt that does not set one.
     fn prompt_timeout(&self, token: Token) -> Duration {
-        let set = self.timeout_set.filter(|(by, _)| *by == token);
-        set.map_or(self.context.prompt_timeout, |(_, timeout)| timeout)
+        self.timeout_set
+            .filter(|(by, _)| *by == token)
+            .map_or(self.context.prompt_timeout, |(_, timeout)| timeout)
     }
 
     /// Returns the log, with the current call.
     pub(super) fn log(&self) -> Logger {
-        let log = &self.context.log;
-        let loan = self.unanswered.loan();
-        call_log(loan.map(|loan| &loan.call), log)
+        call_log(self.unanswered.call(), &self.context.log)
     }
 
     /// Attributes the following stderr lines to the current call.
     pub(super) fn speak_for_call(&self) {
-        let loan = self.unanswered.loan();
-        self.child_log.speak_for(loan.map(|loan| &loan.call));
+        self.child_log.speak_for(self.unanswered.call());
     }
 
     /// Counts and logs a system call that the cell refused, and adds it to the call's report.
@@ -272,14 +272,6 @@ impl<B: Backend> Process<B> {
             let remedy = remedy_of_refused(call);
             loan.warn(format!("the cell refused the system call {call}: {remedy}"));
         }
-    }
-
-    pub(super) fn is_busy(&self) -> bool {
-        !self.unanswered.is_empty()
-    }
-
-    pub(super) fn unanswered_count(&self) -> usize {
-        self.unanswered.count()
     }
 
     /// Sets the timer to the oldest prompt's deadline, or earlier.
@@ -298,13 +290,11 @@ impl<B: Backend> Process<B> {
             B::catch_up(self, ctx);
         }
         let question = self.unanswered.overdue().and_then(|_| B::held_back(self));
-        match question {
-            None => self.time_out(false, ctx),
-            Some(question) => {
-                let told = question.into_actor(self);
-                ctx.spawn(told.map(|held_back, process, ctx| process.time_out(held_back, ctx)));
-            }
-        }
+        let Some(question) = question else {
+            return self.time_out(false, ctx);
+        };
+        let told = question.into_actor(self);
+        ctx.spawn(told.map(|held_back, process, ctx| process.time_out(held_back, ctx)));
     }
 
     /// Ends a query server if it is still overdue.
@@ -328,7 +318,7 @@ impl<B: Backend> Process<B> {
     pub(super) fn take_line(&mut self, line: Bytes, now: Instant, ctx: &mut Context<Self>) {
         let read = classify(line.clone());
         if let Some(answer) = self.read_line(line, read, None, now, ctx) {
-            self.answer(answer, now);
+            self.unanswered.answer(answer, now);
         }
     }
 
@@ -350,7 +340,7 @@ impl<B: Backend> Process<B> {
             _ if unasked.is_some() || self.unanswered.is_empty() => Some(UNASKED),
             _ => self.unanswered.unless_true().filter(|_| !is_true(&line)),
         };
-        if self.unanswered.reports() {
+        if self.unanswered.call().is_some_and(|call| call.reports) {
             // The cell's refusals precede the answer.
             B::take_refused(self);
         }
@@ -358,7 +348,9 @@ impl<B: Backend> Process<B> {
             (Line::Log(entry), _) => {
                 self.speak_for_call();
                 self.child_log.said(&entry.text);
-                self.unanswered.note_said(entry);
+                if let Some(loan) = self.unanswered.loan() {
+                    loan.said(entry);
+                }
             }
             (Line::Malformed(what), _) | (_, Some(what)) => self.break_off(what, &line, ctx),
             (_, None) if self.unanswered.selects() => match evicted(&line) {
@@ -381,11 +373,6 @@ impl<B: Backend> Process<B> {
         None
     }
 
-    /// Answers the oldest prompt.
-    pub(super) fn answer(&mut self, answer: Result<Bytes, PromptError>, now: Instant) {
-        self.unanswered.answer(answer, now);
-    }
-
     /// Ends a query server that broke the protocol.
     pub(super) fn break_off(&mut self, what: &'static str, line: &[u8], ctx: &mut Context<Self>) {
         warn!(self.log(), "query server broke the protocol and is killed";
@@ -393,8 +380,7 @@ impl<B: Backend> Process<B> {
         // A holder is not shown output for another holder.
         let is_its_holders = self.speaks_to_its_holder() && !self.unanswered.is_for_another();
         let line = if is_its_holders { line } else { b"" };
-        let error = PromptError::protocol(what, line);
-        self.end_for(error, KillReason::Protocol, ctx);
+        self.end_for(PromptError::protocol(what, line), KillReason::Protocol, ctx);
     }
 
     /// Kills the query server for `reason`, which all waiters receive.
@@ -462,7 +448,7 @@ impl<B: Backend> Process<B> {
             let context = &process.context;
             let limit = context.idle_limit;
             let idle = process.shared.idle_time(context.clock.now());
-            if idle < limit || process.is_busy() {
+            if idle < limit || !process.unanswered.is_empty() {
                 let rest = limit.saturating_sub(idle).max(IDLE_CHECK_INTERVAL_MIN);
                 return Self::watch_idleness(rest, ctx);
             }
@@ -470,20 +456,6 @@ impl<B: Backend> Process<B> {
             context.manager.tell(OsProcIdle { proc: context.proc });
             Self::watch_idleness(limit, ctx);
         });
-    }
-
-    fn stop(&mut self, order: &StopProc, ctx: &mut Context<Self>) {
-        let told = PromptError::Exited(ExitReport::stopped(order.by.as_deref()));
-        if order.by.is_some() && !order.polite {
-            // Waiters get the stop as the reason, not the signal.
-            return self.end_for(told, KillReason::Stopped, ctx);
-        }
-        self.shared.set_exit_error(told);
-        if order.polite {
-            B::stop_politely(self, ctx);
-        } else {
-            self.kill(KillReason::Stopped, ctx);
-        }
     }
 }
 
@@ -513,10 +485,12 @@ fn commands_of(prompt: &Prompt) -> Option<Vec<Command>> {
             .map(|line| Command::of_line(&line))
             .collect(),
         // The service made each piece as one line: a long one is neither copied nor searched here.
-        AnswerTo::Framed(_) => {
-            let pieces = prompt.pieces().into_iter().flatten();
-            pieces.map(|line| Command::of_line(&line)).collect()
-        }
+        AnswerTo::Framed(_) => prompt
+            .pieces()
+            .into_iter()
+            .flatten()
+            .map(|line| Command::of_line(&line))
+            .collect(),
     }
 }
 
@@ -558,8 +532,10 @@ impl<B: Backend> Handler<Prompt> for Process<B> {
             .into_iter()
             .chain(prompt.pieces().into_iter().flatten())
             .collect();
-        let bound = self.shared.prompt_bound();
-        let bound = bound.filter(|bound| prompt.token != MANAGER_TOKEN && bound.timeout < timeout);
+        let bound = self
+            .shared
+            .prompt_bound()
+            .filter(|bound| prompt.token != MANAGER_TOKEN && bound.timeout < timeout);
         self.unanswered.add(UnansweredPrompt {
             timeout: bound.as_ref().map_or(timeout, |bound| bound.timeout),
             tenant_key: bound.map(|bound| bound.key),
@@ -601,8 +577,18 @@ impl<B: Backend> Handler<SetTimeout> for Process<B> {
 impl<B: Backend> Handler<StopProc> for Process<B> {
     type Result = ();
 
-    fn handle(&mut self, msg: StopProc, ctx: &mut Self::Context) {
-        self.stop(&msg, ctx);
+    fn handle(&mut self, StopProc { polite, by }: StopProc, ctx: &mut Self::Context) {
+        let told = PromptError::Exited(ExitReport::stopped(by.as_deref()));
+        if by.is_some() && !polite {
+            // Waiters get the stop as the reason, not the signal.
+            return self.end_for(told, KillReason::Stopped, ctx);
+        }
+        self.shared.set_exit_error(told);
+        if polite {
+            B::stop_politely(self, ctx);
+        } else {
+            self.kill(KillReason::Stopped, ctx);
+        }
     }
 }
 
@@ -611,10 +597,8 @@ impl<B: Backend> Handler<Down> for Process<B> {
     type Result = ();
 
     fn handle(&mut self, _: Down, ctx: &mut Self::Context) {
-        let order = StopProc {
-            polite: false,
-            by: None,
-        };
-        self.stop(&order, ctx);
+        let told = PromptError::Exited(ExitReport::stopped(None));
+        self.shared.set_exit_error(told);
+        self.kill(KillReason::Stopped, ctx);
     }
 }

@@ -21,8 +21,7 @@ use actix::prelude::*;
 use checkpoints::Checkpoints;
 use opening::{Opened, open};
 use parts::{Ended, Part, Parts};
-use replication::counters::RunCounters;
-use replication::counters::{Counter, Counters};
+use replication::counters::{Counter, Counters, RunCounters};
 use replication::crash::Crash;
 use replication::progress::BatchNumber;
 use replication::seq::Seq;
@@ -33,18 +32,11 @@ pub struct ReplicationJob {
     start: JobStart,
     run_counters: Rc<RunCounters>,
     reports: Reports,
-    state: State,
+    /// `None` while the databases are being opened.
+    running: Option<Box<Running>>,
 }
 
-#[derive(Debug)]
-enum State {
-    /// The databases are being opened.
-    Opening,
-    /// The parts are running, or the last checkpoint is being made.
-    Running(Box<Running>),
-}
-
-/// The state of a running job.
+/// The state of a running job: its parts are running, or the last checkpoint is being made.
 #[derive(Debug)]
 struct Running {
     parts: Parts,
@@ -64,31 +56,19 @@ enum Then {
     Stop,
 }
 
-/// A batch is about to be given to a worker.
+/// News of the parts.
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
-struct BatchBegun {
-    number: BatchNumber,
-    seq: Seq,
+enum PartNews {
+    /// A batch is about to be given to a worker.
+    BatchBegun(BatchNumber, Seq),
+    /// A batch is done.
+    BatchDone(BatchNumber, Seq),
+    /// All workers ended normally. Follows their last messages in the mailbox.
+    AllDone,
+    /// The job began to use its own feed, for this reason, or stopped using it.
+    OwnFeed(Option<Arc<str>>),
 }
-
-/// A batch is done.
-#[derive(Debug, Message)]
-#[rtype(result = "()")]
-struct BatchDone {
-    number: BatchNumber,
-    seq: Seq,
-}
-
-/// All workers ended normally. Follows their last messages in the mailbox.
-#[derive(Debug, Message)]
-#[rtype(result = "()")]
-struct AllDone;
-
-/// The job began to use its own feed, for this reason, or stopped using it.
-#[derive(Debug, Message)]
-#[rtype(result = "()")]
-struct OwnFeed(Option<Arc<str>>);
 
 impl ReplicationJob {
     /// Makes a job; it begins when the actor starts.
@@ -96,7 +76,7 @@ impl ReplicationJob {
         Self {
             run_counters: Rc::new(RunCounters::starting_with(start.run.earlier)),
             reports: Reports::new(&start),
-            state: State::Opening,
+            running: None,
             start,
         }
     }
@@ -106,10 +86,7 @@ impl ReplicationJob {
     }
 
     fn running(&mut self) -> Option<&mut Running> {
-        match &mut self.state {
-            State::Opening => None,
-            State::Running(running) => Some(running),
-        }
+        self.running.as_deref_mut()
     }
 
     fn opened(&mut self, opened: Result<Opened, Crash>, ctx: &mut Context<Self>) {
@@ -122,17 +99,16 @@ impl ReplicationJob {
         };
         self.run_counters = Rc::new(RunCounters::starting_with(opened.stats));
         let checkpoints = Checkpoints::new(&self.start, &opened);
-        let parts = Parts::start(&self.start, &opened, &self.run_counters, &self.reports, ctx);
-        let parts = match parts {
+        let parts = match Parts::start(&self.start, &opened, &self.run_counters, &self.reports, ctx)
+        {
             Ok(parts) => parts,
             Err(crash) => return self.crash(crash, ctx),
         };
-        let running = Running {
+        self.running = Some(Box::new(Running {
             parts,
             checkpoints,
             then: Then::GoOn,
-        };
-        self.state = State::Running(Box::new(running));
+        }));
         self.arm_checkpoint(ctx);
         self.report_start(ctx);
     }
@@ -140,7 +116,15 @@ impl ReplicationJob {
     /// A part ended, normally or not.
     fn part_ended(&mut self, part: Part, ended: Ended, ctx: &mut Context<Self>) {
         let crash = match ended {
-            Ok(Ok(())) => return self.part_is_done(part, ctx),
+            Ok(Ok(())) => {
+                if part == Part::Worker
+                    && let Some(running) = self.running()
+                    && running.parts.worker_is_done()
+                {
+                    ctx.notify(PartNews::AllDone);
+                }
+                return;
+            }
             Ok(Err(crash)) => crash,
             Err(died) if died.is_cancelled() => part.died("killed"),
             Err(_) => part.died("panicked"),
@@ -152,16 +136,6 @@ impl ReplicationJob {
         {
             part.count_death(self.counters());
             self.crash(crash, ctx);
-        }
-    }
-
-    fn part_is_done(&mut self, part: Part, ctx: &mut Context<Self>) {
-        let all_done = part == Part::Worker
-            && self
-                .running()
-                .is_some_and(|running| running.parts.worker_is_done());
-        if all_done {
-            ctx.notify(AllDone);
         }
     }
 
@@ -187,51 +161,36 @@ impl Actor for ReplicationJob {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Context<Self>) {
-        let opening = open(self.start.clone()).into_actor(self);
-        ctx.spawn(opening.map(|opened, job, ctx| job.opened(opened, ctx)));
+        ctx.spawn(
+            open(self.start.clone())
+                .into_actor(self)
+                .map(|opened, job, ctx| job.opened(opened, ctx)),
+        );
     }
 }
 
-impl Handler<BatchBegun> for ReplicationJob {
+impl Handler<PartNews> for ReplicationJob {
     type Result = ();
 
-    fn handle(&mut self, batch: BatchBegun, _: &mut Context<Self>) {
-        if let Some(running) = self.running() {
-            running.checkpoints.progress.begin(batch.number, batch.seq);
-        }
-    }
-}
-
-impl Handler<BatchDone> for ReplicationJob {
-    type Result = ();
-
-    fn handle(&mut self, batch: BatchDone, ctx: &mut Context<Self>) {
-        if let Some(running) = self.running() {
-            running.checkpoints.progress.done(batch.number, batch.seq);
-            self.report_progress(ctx);
-        }
-    }
-}
-
-impl Handler<OwnFeed> for ReplicationJob {
-    type Result = ();
-
-    fn handle(&mut self, OwnFeed(why): OwnFeed, ctx: &mut Context<Self>) {
-        self.report_own_feed(why, ctx);
-    }
-}
-
-impl Handler<AllDone> for ReplicationJob {
-    type Result = ();
-
-    fn handle(&mut self, _: AllDone, ctx: &mut Context<Self>) {
-        let Some(running) = self.running().filter(|running| running.then == Then::GoOn) else {
+    fn handle(&mut self, news: PartNews, ctx: &mut Context<Self>) {
+        let Some(running) = self.running() else {
             return;
         };
-        running.parts.stop();
-        running.then = Then::Finish;
-        self.reports.complete();
-        self.checkpoint(ctx);
+        match news {
+            PartNews::BatchBegun(number, seq) => running.checkpoints.progress.begin(number, seq),
+            PartNews::BatchDone(number, seq) => {
+                running.checkpoints.progress.done(number, seq);
+                self.report_progress(ctx);
+            }
+            PartNews::AllDone if running.then == Then::GoOn => {
+                running.parts.stop();
+                running.then = Then::Finish;
+                self.reports.complete();
+                self.checkpoint(ctx);
+            }
+            PartNews::AllDone => {}
+            PartNews::OwnFeed(why) => self.report_own_feed(why, ctx),
+        }
     }
 }
 

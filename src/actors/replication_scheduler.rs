@@ -27,14 +27,16 @@ use crate::actors::job_supervisor::{JobSupervisor, LiveRuns};
 use crate::actors::past_writer::PastWriter;
 use crate::logging::SUMMARY_PERIOD;
 use crate::messages::fleet_member::ServerReach;
-use crate::messages::replication_job::{ChildEnded, StartChild, StartJobs, TerminateChild};
-use crate::messages::replication_job::{JobEnd, JobEvent, JobName, JobProgress, NewRun, STOP_MAX};
+use crate::messages::replication_job::{
+    ChildEnded, JobEnd, JobEvent, JobName, JobProgress, NewRun, STOP_MAX, StartChild, StartJobs,
+    TerminateChild,
+};
 use crate::messages::replication_scheduler::{Happening, ReplicationEvent};
 use crate::metrics::ReplicationMetrics;
 use crate::otp::clock::WallClock;
 use crate::otp::deadline::DeadlineTimer;
 use crate::otp::deferred::Replier;
-use crate::otp::pid::{ExitReason, MonitorRef, Pid, PidGuard};
+use crate::otp::pid::{ExitReason, MonitorRef, PidGuard};
 use crate::otp::tell::Tell;
 use crate::replicator::DocStates;
 use policy::schedule::{
@@ -122,13 +124,9 @@ pub struct ReplicationScheduler {
 }
 
 impl ReplicationScheduler {
-    /// Makes a scheduler without jobs. Its `jobs` option decides on which thread a run starts.
-    pub fn new(options: SchedulerOptions) -> Self {
-        Self::with_pid_guard(options, PidGuard::new())
-    }
-
-    /// Creates the scheduler; its supervisor already monitors it.
-    pub(crate) fn with_pid_guard(options: SchedulerOptions, pid_guard: PidGuard) -> Self {
+    /// Makes a scheduler without jobs; its supervisor may already monitor it. Its `jobs` option decides on which thread
+    /// a run starts.
+    pub fn new(options: SchedulerOptions, pid_guard: PidGuard) -> Self {
         Self {
             core: Scheduler::new(options.settings),
             entries: FxHashMap::default(),
@@ -157,16 +155,18 @@ impl ReplicationScheduler {
         }
     }
 
-    /// Sets the writer of jobs' histories, if several daemons share them.
-    pub(crate) fn with_pasts(mut self, pasts: Option<PastWriter>) -> Self {
-        self.pasts = pasts;
-        self
-    }
-
-    /// Sets the receiver of servers that are unreachable for long, and of their return.
-    pub(crate) fn with_servers(mut self, servers: Option<broadcast::Sender<ServerReach>>) -> Self {
-        self.servers = servers;
-        self
+    /// Sets what serves other daemons that share the jobs: the writer of jobs' histories, and the receiver of servers
+    /// that are unreachable for long, and of their return.
+    pub(crate) fn with_fleet(
+        self,
+        pasts: Option<PastWriter>,
+        servers: Option<broadcast::Sender<ServerReach>>,
+    ) -> Self {
+        Self {
+            pasts,
+            servers,
+            ..self
+        }
     }
 
     /// Reports that a server is unreachable for long, or answers again.
@@ -175,11 +175,6 @@ impl ReplicationScheduler {
             // Lost while the fleet member is being restarted.
             drop(servers.send(ServerReach { server, answers }));
         }
-    }
-
-    /// Returns the pid by which it can be monitored.
-    pub fn pid(&self) -> Pid {
-        self.pid_guard.pid()
     }
 
     /// Passes an event to the core, and executes its actions.
@@ -192,8 +187,8 @@ impl ReplicationScheduler {
         }
         self.actions = actions;
         self.tell_states();
-        let (census, totals) = (self.core.census(), self.core.totals());
-        self.metrics.publish(census, &before, totals);
+        self.metrics
+            .publish(self.core.census(), &before, self.core.totals());
         self.watch_wake(now, ctx);
     }
 
@@ -211,13 +206,6 @@ impl ReplicationScheduler {
                 }
                 None => self.states.lock().note_transient(&id),
             }
-        }
-    }
-
-    /// Reports to the metrics whether a job is failing.
-    fn note_failing(&mut self, id: &JobId) {
-        if let Some(entry) = self.entries.get_mut(id) {
-            entry.in_group.set_failing(self.core.failing(id));
         }
     }
 
@@ -286,7 +274,8 @@ impl ReplicationScheduler {
             earlier: entry
                 .progress
                 .as_ref()
-                .map_or_else(Default::default, |last| last.stats),
+                .map(|last| last.stats)
+                .unwrap_or_default(),
             guard: entry.guard.clone(),
             events: self
                 .events
@@ -295,15 +284,20 @@ impl ReplicationScheduler {
             log: self.log.new(o!(name, "run" => run.0)),
         };
         self.supervisor().tell(StartChild(new));
-        let (end, gone) = (None, Vec::new());
         self.tell(&id, Happening::Triggered);
-        self.runs.insert(run, RunRow { id, end, gone });
+        let row = RunRow {
+            id,
+            end: None,
+            gone: Vec::new(),
+        };
+        self.runs.insert(run, row);
     }
 
     /// Returns the name of a job in the log.
     fn name(&self, id: &JobId) -> JobName {
-        let entry = self.entries.get(id);
-        entry.map_or_else(|| JobName::of_id(id), JobEntry::name)
+        self.entries
+            .get(id)
+            .map_or_else(|| JobName::of_id(id), JobEntry::name)
     }
 
     fn stop_job(&self, run: Run, why: StopReason) {
@@ -321,22 +315,25 @@ impl ReplicationScheduler {
 
     /// Shortens the time that the remaining runs have to stop.
     fn hurry(&self) {
-        let within = SHUTDOWN_NOW_MAX;
         for run in self.runs.keys().copied() {
-            self.supervisor().tell(TerminateChild { run, within });
+            self.supervisor().tell(TerminateChild {
+                run,
+                within: SHUTDOWN_NOW_MAX,
+            });
         }
     }
 
     fn supervisor(&self) -> &Addr<JobSupervisor> {
-        let supervisor = self.supervisor.as_ref();
-        supervisor.expect("SCH-2: jobs are started after the scheduler")
+        self.supervisor
+            .as_ref()
+            .expect("SCH-2: jobs are started after the scheduler")
     }
 
     fn job_crashed(&mut self, id: &JobId, reason: &Reason, until: WallTime) {
         let crashes = self
             .core
-            .summary(id)
-            .map_or(0, |summary| summary.error_count);
+            .job(id)
+            .map_or(0, |job| job.shown.summary.error_count);
         // An outage of a server with many jobs would fill the log: repeated crashes are only counted.
         match crashes {
             ..=1 => warn!(self.log, "replication crashed"; self.name(id), "error" => &*reason.text,
@@ -364,8 +361,9 @@ impl ReplicationScheduler {
             End::Stopped => JobEnd::Stopped,
             End::Normal => {
                 info!(self.log, "replication completed"; self.name(id));
-                let ending = self.ending.clone();
-                ending.expect("SCH-3: a job completes when its run says so")
+                self.ending
+                    .clone()
+                    .expect("SCH-3: a job completes when its run says so")
             }
             End::Crashed(reason) | End::Unreachable(reason, _) => {
                 warn!(self.log, "replication without a document failed and is removed";
@@ -468,8 +466,11 @@ impl ReplicationScheduler {
         if let Some(timer) = self.cycle_timer.take() {
             ctx.cancel_future(timer);
         }
-        let interval = self.core.settings().interval;
-        let wait = interval.saturating_sub(self.last_cycle.elapsed());
+        let wait = self
+            .core
+            .settings()
+            .interval
+            .saturating_sub(self.last_cycle.elapsed());
         self.cycle_timer = Some(ctx.run_later(wait, |scheduler, ctx| {
             scheduler.event(Event::Cycle, ctx);
             // From its end: a slow cycle delays the next one, and never causes two.
@@ -495,12 +496,15 @@ impl Actor for ReplicationScheduler {
     fn started(&mut self, ctx: &mut Self::Context) {
         ctx.set_mailbox_capacity(MAILBOX_MESSAGES_MAX);
         self.events = Some(ctx.address().recipient());
-        let reports = ctx.address().recipient();
-        let pid = self.pid_guard.pid();
         self.supervisor = self.jobs.take().map(|jobs| {
-            let supervisor = JobSupervisor::new(jobs, self.live.clone(), pid, reports, &self.log);
-            let watcher = ctx.address().recipient();
-            self.supervisors_life = Some(supervisor.pid().monitor(watcher));
+            let supervisor = JobSupervisor::new(
+                jobs,
+                self.live.clone(),
+                self.pid_guard.pid(),
+                ctx.address().recipient(),
+                &self.log,
+            );
+            self.supervisors_life = Some(supervisor.pid().monitor(ctx.address().recipient()));
             supervisor.start()
         });
         self.last_cycle = Instant::now();

@@ -34,17 +34,17 @@ use tokio::sync::watch;
 use crate::actors::replication_scheduler::ReplicationScheduler;
 use crate::actors::replicator_documents::DocumentsOptions;
 use crate::config::Config;
-use crate::health::report::{self, Report};
+use crate::health::report;
 use crate::messages::replication_scheduler::{
     GetCounts, GetJob, GetJobs, GetJobsById, GetRunTroubles, JobInfo, RunTroubles,
 };
+use crate::replicator::states::Locked;
 use crate::replicator::table::Row;
 use crate::replicator::{Database, DocState, Loading, NAME, Page};
 use policy::schedule::{Census, JobState};
 use replication::id::ReplicationId;
-use store::Document;
+use store::{Document, Store};
 
-pub(crate) use bulk::OrderedJob;
 pub(crate) use calls::Replicated;
 pub(crate) use error::ReplicatorError;
 pub(crate) use fleet::FleetOptions;
@@ -65,8 +65,8 @@ pub(crate) struct ReplicatorApi {
 impl ReplicatorApi {
     /// Connects to the actors of replications.
     pub fn new(options: DocumentsOptions, fleet: Option<FleetOptions>) -> Self {
-        let states = options.database.states();
-        let fleet = fleet.map(|fleet| Arc::new(Fleet::new(fleet, Arc::clone(states))));
+        let fleet =
+            fleet.map(|fleet| Arc::new(Fleet::new(fleet, Arc::clone(&options.database.states))));
         Self {
             options: Arc::new(options),
             fleet,
@@ -74,7 +74,7 @@ impl ReplicatorApi {
     }
 
     /// Returns the state of the other daemons; `None` if this one does not share its store.
-    pub(crate) fn fleet(&self) -> Option<&Fleet> {
+    pub fn fleet(&self) -> Option<&Fleet> {
         self.fleet.as_deref()
     }
 
@@ -93,7 +93,7 @@ impl ReplicatorApi {
 
     /// Returns whether lists are incomplete, because documents are still being read after the start.
     pub fn is_loading(&self) -> bool {
-        self.database().states().lock().loading() != Loading::Done
+        self.table().loading() != Loading::Done
     }
 
     /// Returns the daemons that share the store, and the age of this list in seconds; `None` if this one does not
@@ -109,26 +109,26 @@ impl ReplicatorApi {
         report::of_fleet(own, fleet.map(Fleet::healths).unwrap_or_default())
     }
 
-    /// Returns the latest reports of this daemon and of the other daemons; `None` without a fleet, or before this
-    /// daemon's first report.
-    pub fn reports(&self) -> Option<(Report, Vec<Report>)> {
-        self.fleet()?.reports()
-    }
-
     /// Returns the configuration.
     pub fn config(&self) -> watch::Receiver<Arc<Config>> {
         self.options.config.clone()
     }
 
-    /// Returns whether there is a store: it is created when first needed.
-    pub fn has_store(&self) -> bool {
-        let store = self.database().store();
-        store.updates().borrow().is_some() || store.place().exists()
+    /// Returns the store if there is one: it is created when first needed.
+    pub fn existing_store(&self) -> Option<&Store> {
+        let store = &self.database().store;
+        let exists = store.updates().borrow().is_some() || store.place().exists();
+        exists.then_some(store)
     }
 
     /// Returns the replicator database.
     pub fn database(&self) -> &Database {
         &self.options.database
+    }
+
+    /// Locks the table of documents for one statement.
+    fn table(&self) -> Locked<'_> {
+        self.database().states.lock()
     }
 
     async fn scheduler<M>(&self, message: M) -> Result<M::Result, ReplicatorError>
@@ -138,7 +138,8 @@ impl ReplicatorApi {
         ReplicationScheduler: Handler<M>,
         Context<ReplicationScheduler>: ToEnvelope<ReplicationScheduler, M>,
     {
-        Ok(self.options.scheduler.call(message).await?)
+        let answer = self.options.scheduler.call(message).await;
+        answer.map_err(|_| ReplicatorError::ShuttingDown)
     }
 
     /// Queries jobs in several requests: each answer is short, so that the scheduler is not blocked.
@@ -202,7 +203,7 @@ impl ReplicatorApi {
 
     /// Returns the number of permanently failed documents: they have no job.
     pub fn failed_docs(&self) -> usize {
-        self.database().states().lock().count(DocState::Failed)
+        self.table().count(DocState::Failed)
     }
 
     /// Finds a job by its id or its document's id, and returns it as users see it.
@@ -234,10 +235,11 @@ impl ReplicatorApi {
         if let Some(found) = self.scheduler(GetJob { id }).await? {
             return Ok(found);
         }
-        let job = self.database().states().lock().job_of(name);
+        let job = self.table().job_of(name);
         let Ok(id) = job.ok_or(ReplicatorError::Missing)?.parse();
-        let found = self.scheduler(GetJob { id }).await?;
-        found.ok_or(ReplicatorError::Missing)
+        self.scheduler(GetJob { id })
+            .await?
+            .ok_or(ReplicatorError::Missing)
     }
 
     /// Returns running replications, as in `_active_tasks`.
@@ -245,11 +247,14 @@ impl ReplicatorApi {
     /// # Errors
     /// The service is shutting down.
     pub async fn tasks(&self) -> Result<Vec<Value>, ReplicatorError> {
-        let own = self.own_tasks().await?.into_iter();
-        let mut tasks: Vec<Value> = own.map(|task| self.with_daemon(task)).collect();
+        let mut tasks: Vec<Value> = self
+            .own_tasks()
+            .await?
+            .into_iter()
+            .map(|task| self.with_daemon(task))
+            .collect();
         if let Some(fleet) = self.fresh_fleet().await {
-            let others = fleet.others();
-            tasks.extend(others.iter().filter_map(OtherJob::shown_task));
+            tasks.extend(fleet.others().iter().filter_map(OtherJob::shown_task));
         }
         Ok(tasks)
     }
@@ -279,31 +284,33 @@ impl ReplicatorApi {
         let database = self.database();
         let fleet = self.fresh_fleet().await;
         // The states are known once the store is open.
-        let was_open = database.store().updates().borrow().is_some();
+        let was_open = database.store.updates().borrow().is_some();
         if fleet.is_none() || !was_open {
-            database.store().open().await?;
+            database.store.open().await?;
         }
         let limit = std::mem::replace(&mut page.limit, 0);
-        let head = database.states().lock().page(&page, states);
+        let head = self.table().page(&page, states);
         let mut shown = Vec::new();
         // After a failure the store is not queried again.
         let mut has_store = true;
         loop {
             page.limit = (limit - shown.len()).min(BATCH);
-            let ids = database.states().lock().page(&page, states).ids;
+            let ids = self.table().page(&page, states).ids;
             let Some(last) = ids.last() else { break };
             (page.start, page.skip) = (Bound::Excluded(last.to_string()), 0);
             let ids: Vec<String> = ids.iter().map(ToString::to_string).collect();
             let found = if has_store {
-                database.store().documents(ids.clone()).await.map(Some)
+                database.store.documents(ids.clone()).await.map(Some)
             } else {
                 Ok(None)
             };
             let documents = match found {
-                Ok(Some(found)) => {
-                    let there = found.into_iter().flatten();
-                    there.filter(|one| !one.deleted).map(Named::Found).collect()
-                }
+                Ok(Some(found)) => found
+                    .into_iter()
+                    .flatten()
+                    .filter(|one| !one.deleted)
+                    .map(Named::Found)
+                    .collect(),
                 Err(error) if fleet.is_none() => return Err(error.into()),
                 Ok(None) | Err(_) => {
                     has_store = false;
@@ -325,13 +332,15 @@ impl ReplicatorApi {
     /// # Errors
     /// There is none, the store fails, or the service is shutting down.
     pub async fn doc(&self, id: &str) -> Result<Box<RawValue>, ReplicatorError> {
-        let found = self.database().store().document(id).await?;
+        let found = self.database().store.document(id).await?;
         self.fresh_fleet().await;
         let documents = found.into_iter().filter(|document| !document.deleted);
-        let shown = self
+        let first = self
             .summaries(documents.map(Named::Found).collect())
-            .await?;
-        let first = shown.into_iter().next().ok_or(ReplicatorError::Missing)?;
+            .await?
+            .into_iter()
+            .next()
+            .ok_or(ReplicatorError::Missing)?;
         Ok(first.1)
     }
 
@@ -341,29 +350,32 @@ impl ReplicatorApi {
     ) -> Result<Vec<(DocState, Box<RawValue>)>, ReplicatorError> {
         documents.retain(|document| !document.id().starts_with("_design/"));
         let docs = documents.iter().map(|one| one.id().to_owned()).collect();
-        let known = self.known(docs).await?;
-        let shown = documents.iter().zip(known).map(|(document, (row, info))| {
-            let own = view::unsettled(document.id(), row.as_ref(), info.as_ref());
-            if let Some((state, value)) = own {
-                return (state, view::raw(&self.with_daemon(value)));
-            }
-            let other = self.fleet().and_then(|fleet| fleet.other(document.id()));
-            if let Some(other) = other
-                && let (Some(state), Some(value)) = (other.status.body.state, other.shown_doc())
-            {
-                return (state, view::raw(&value));
-            }
-            match document {
-                Named::Found(document) => {
-                    view::settled(document, self.fleet().map(|_| view::UNCLAIMED))
+        let shown = documents
+            .iter()
+            .zip(self.known(docs).await?)
+            .map(|(document, (row, info))| {
+                if let Some((state, value)) =
+                    view::unsettled(document.id(), row.as_ref(), info.as_ref())
+                {
+                    return (state, view::raw(&self.with_daemon(value)));
                 }
-                Named::Unread(id) => {
-                    let state = self.database().states().lock().state_of(id);
-                    let value = json!({"database": NAME, "doc_id": id, "state": state.name()});
-                    (state, view::raw(&value))
+                let other = self.fleet().and_then(|fleet| fleet.other(document.id()));
+                if let Some(other) = other
+                    && let (Some(state), Some(value)) = (other.status.body.state, other.shown_doc())
+                {
+                    return (state, view::raw(&value));
                 }
-            }
-        });
+                match document {
+                    Named::Found(document) => {
+                        view::settled(document, self.fleet().map(|_| view::UNCLAIMED))
+                    }
+                    Named::Unread(id) => {
+                        let state = self.table().state_of(id);
+                        let value = json!({"database": NAME, "doc_id": id, "state": state.name()});
+                        (state, view::raw(&value))
+                    }
+                }
+            });
         Ok(shown.collect())
     }
 
@@ -373,7 +385,7 @@ impl ReplicatorApi {
         docs: Vec<String>,
     ) -> Result<Vec<(Option<Row>, Option<JobInfo>)>, ReplicatorError> {
         let rows: Vec<Option<Row>> = {
-            let table = self.database().states().lock();
+            let table = self.table();
             docs.iter().map(|doc| table.row(doc).cloned()).collect()
         };
         let ids: Vec<ReplicationId> = rows

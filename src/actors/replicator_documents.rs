@@ -109,9 +109,9 @@ struct Updated(Vec<Document>);
 /// Work in progress, which returns its results.
 type UnderWay = LocalBoxFuture<'static, Vec<StepEnd>>;
 
-/// A result, and the work that it ends.
+/// A document's event, and the work that it ends.
 struct StepEnd {
-    event: Option<Event>,
+    event: Option<(String, Event)>,
     work: Option<ClaimWork>,
 }
 
@@ -119,7 +119,7 @@ impl ReplicatorDocuments {
     /// Creates the actor, which has read nothing yet; its supervisor already monitors it.
     pub fn new(options: DocumentsOptions, pid_guard: PidGuard) -> Self {
         // Rows left by a predecessor, whose tasks ended with it.
-        options.database.states().lock().forget_rows();
+        options.database.states.lock().forget_rows();
         Self {
             log: options.log.new(o!("component" => "replicator_documents")),
             fleet: options.fleet.clone().map(FleetPart::new),
@@ -132,8 +132,9 @@ impl ReplicatorDocuments {
 
     /// Follows the store, from its first update, and the scheduler.
     fn begin(&mut self, ctx: &mut Context<Self>) {
-        let events = ctx.address().recipient();
-        self.options.scheduler.tell(Subscribe(events));
+        self.options
+            .scheduler
+            .tell(Subscribe(ctx.address().recipient()));
         let counters = self.options.http.counters();
         counters.count(Counter::DbScans);
         counters.count(Counter::DocsDbsFound);
@@ -146,86 +147,79 @@ impl ReplicatorDocuments {
 
     /// Locks the table of documents; do not hold it longer than a statement.
     fn table(&self) -> Locked<'_> {
-        self.options.database.states().lock()
-    }
-
-    fn update_docs(&self) -> bool {
-        self.options.config.borrow().replicator.update_docs
+        self.options.database.states.lock()
     }
 
     /// Handles an event of a document and executes the actions. Returns the jobs to add.
-    fn take(&mut self, event: Event, ctx: &mut Context<Self>) -> Vec<ToAdd> {
-        let doc = event.doc().to_owned();
-        let mut next = Some(event);
-        let mut jobs = Vec::new();
+    fn take(&mut self, doc: &str, event: Event, ctx: &mut Context<Self>) -> Vec<ToAdd> {
+        let (mut next, mut jobs) = (Some(event), Vec::new());
         while let Some(event) = next.take() {
-            let actions = self.table().handle(&doc, event, system_time());
+            let actions = self.table().handle(doc, event, system_time());
             for action in actions {
                 match action {
                     RowAction::Identify {
-                        doc,
                         attempt,
                         replication,
                     } => match self.identify(&replication) {
                         Some(job) => {
                             next = Some(Event::Identified {
-                                doc,
                                 attempt,
                                 result: Ok(job),
                             });
                         }
-                        None => self.spawn(self.fetch(doc, attempt, replication), ctx),
+                        None => {
+                            let fetching = self.fetch(doc.to_owned(), attempt, replication);
+                            ctx.spawn(Self::finish(fetching));
+                        }
                     },
                     RowAction::Schedule {
-                        doc,
                         attempt,
                         job,
                         replication,
                     } => jobs.extend(self.begin_add(doc, attempt, job, replication)),
-                    RowAction::RemoveJob { job } => self.remove_job(&doc, job, ctx),
-                    action => self.perform(action, ctx),
+                    RowAction::RemoveJob(job) => self.remove_job(doc, job, ctx),
+                    RowAction::WriteFailed {
+                        reason,
+                        replication,
+                    } => {
+                        warn!(self.log, "replication document failed"; "document" => doc, "error" => &reason);
+                        self.write(doc.to_owned(), replication, Outcome::Failed { reason }, ctx);
+                    }
+                    RowAction::WriteError {
+                        reason,
+                        replication,
+                    } => {
+                        warn!(self.log, "replication cannot start yet"; "document" => doc, "error" => &reason,
+                              "effect" => "it is retried");
+                        self.write(
+                            doc.to_owned(),
+                            Some(replication),
+                            Outcome::Error { id: None, reason },
+                            ctx,
+                        );
+                    }
+                    RowAction::Wake {
+                        attempt,
+                        least,
+                        most,
+                    } => {
+                        let doc = doc.to_owned();
+                        ctx.run_later(between(least, most), move |actor, ctx| {
+                            actor.act_on(&doc, Event::Due(attempt), ctx);
+                        });
+                    }
                 }
             }
         }
-        self.settle(&doc);
+        self.settle(doc);
         jobs
     }
 
-    fn perform(&mut self, action: RowAction, ctx: &mut Context<Self>) {
-        match action {
-            RowAction::WriteFailed {
-                doc,
-                reason,
-                replication,
-            } => {
-                warn!(self.log, "replication document failed"; "document" => &doc, "error" => &reason);
-                self.write(doc, replication, Outcome::Failed { reason }, ctx);
-            }
-            RowAction::WriteError {
-                doc,
-                reason,
-                replication,
-            } => {
-                warn!(self.log, "replication cannot start yet"; "document" => &doc, "error" => &reason,
-                      "effect" => "it is retried");
-                let outcome = Outcome::Error { id: None, reason };
-                self.write(doc, Some(replication), outcome, ctx);
-            }
-            RowAction::Wake {
-                doc,
-                attempt,
-                least,
-                most,
-            } => {
-                ctx.run_later(between(least, most), move |actor, ctx| {
-                    let jobs = actor.take(Event::Due { doc, attempt }, ctx);
-                    actor.add_later(jobs, ctx);
-                });
-            }
-            // Handled by `take`.
-            RowAction::Identify { .. }
-            | RowAction::Schedule { .. }
-            | RowAction::RemoveJob { .. } => {}
+    /// As [`Self::take`]; hands the jobs to the scheduler.
+    fn act_on(&mut self, doc: &str, event: Event, ctx: &mut Context<Self>) {
+        let jobs = self.take(doc, event, ctx);
+        if !jobs.is_empty() {
+            ctx.spawn(Self::finish(self.add(jobs)));
         }
     }
 
@@ -252,20 +246,15 @@ impl ReplicatorDocuments {
                 );
                 Err(NotYet::new(text, "filter code timed out"))
             });
-            let event = Event::Identified {
-                doc,
-                attempt,
-                result,
-            };
-            let (event, work) = (Some(event), None);
-            vec![StepEnd { event, work }]
+            let event = Some((doc, Event::Identified { attempt, result }));
+            vec![StepEnd { event, work: None }]
         })
     }
 
     /// Begins to add a job; `None` if this daemon may no longer act on the document.
     fn begin_add(
         &self,
-        doc: String,
+        doc: &str,
         attempt: Attempt,
         id: ReplicationId,
         replication: Arc<Replication>,
@@ -273,12 +262,12 @@ impl ReplicatorDocuments {
         let owned = match self.fleet {
             Some(_) => {
                 let mut table = self.table();
-                Some((table.lease(&doc)?, table.begin(&doc)?))
+                Some((table.lease(doc)?, table.begin(doc)?))
             }
             None => None,
         };
         Some(ToAdd {
-            doc,
+            doc: doc.to_owned(),
             attempt,
             id,
             replication,
@@ -289,7 +278,7 @@ impl ReplicatorDocuments {
     /// Hands jobs to the scheduler.
     fn add(&self, jobs: Vec<ToAdd>) -> UnderWay {
         let options = Rc::clone(&self.options);
-        let notes = self.fleet.as_ref().map(FleetPart::notes);
+        let notes = self.fleet.as_ref().map(|part| Rc::clone(&part.notes));
         Box::pin(async move {
             match notes {
                 _ if jobs.is_empty() => Vec::new(),
@@ -299,29 +288,17 @@ impl ReplicatorDocuments {
         })
     }
 
-    fn add_later(&self, jobs: Vec<ToAdd>, ctx: &mut Context<Self>) {
-        if !jobs.is_empty() {
-            self.spawn(self.add(jobs), ctx);
-        }
-    }
-
-    /// Answers once jobs are with the scheduler.
-    fn added(&self, jobs: Vec<ToAdd>) -> ResponseActFuture<Self, ()> {
-        let adding = wrap_future::<_, Self>(self.add(jobs));
-        Box::pin(adding.map(|done, actor, ctx| actor.done(done, ctx)))
-    }
-
-    fn spawn(&self, pending: UnderWay, ctx: &mut Context<Self>) {
-        let done = wrap_future::<_, Self>(pending).map(|done, actor, ctx| actor.done(done, ctx));
-        ctx.spawn(done);
+    /// Waits for work, and handles its results.
+    fn finish(pending: UnderWay) -> ResponseActFuture<Self, ()> {
+        let pending = wrap_future::<_, Self>(pending);
+        Box::pin(pending.map(|done, actor, ctx| actor.done(done, ctx)))
     }
 
     /// Handles the results of finished work.
     fn done(&mut self, done: Vec<StepEnd>, ctx: &mut Context<Self>) {
         for StepEnd { event, work } in done {
-            if let Some(event) = event {
-                let jobs = self.take(event, ctx);
-                self.add_later(jobs, ctx);
+            if let Some((doc, event)) = event {
+                self.act_on(&doc, event, ctx);
             }
             self.end_work(work);
         }
@@ -342,13 +319,9 @@ impl ReplicatorDocuments {
         }
         match reading.wish {
             Some(wish) => {
-                let event = Event::Changed {
-                    doc: doc.clone(),
-                    wish,
-                };
-                let mut jobs = self.take(event, ctx);
+                let mut jobs = self.take(&doc, Event::Changed(wish), ctx);
                 if !reading.has_state {
-                    jobs.extend(self.take(Event::Written { doc }, ctx));
+                    jobs.extend(self.take(&doc, Event::Written, ctx));
                 }
                 jobs
             }
@@ -367,7 +340,7 @@ impl ReplicatorDocuments {
         outcome: Outcome,
         ctx: &mut Context<Self>,
     ) {
-        let update_docs = self.update_docs();
+        let update_docs = self.options.config.borrow().replicator.update_docs;
         if !outcome.is_written(update_docs) {
             return;
         }
@@ -396,7 +369,7 @@ impl ReplicatorDocuments {
             }
             vec![StepEnd { event: None, work }]
         };
-        self.spawn(Box::pin(writing), ctx);
+        ctx.spawn(Self::finish(Box::pin(writing)));
     }
 
     /// Removes a state written with `update_docs` from a document.
@@ -413,7 +386,7 @@ impl ReplicatorDocuments {
     }
 
     fn forget_kept(&self, doc: String, ctx: &mut Context<Self>) {
-        let store = self.options.database.store().clone();
+        let store = self.options.database.store.clone();
         ctx.spawn(wrap_future(async move {
             if let Ok(Some(_)) = store.kept(&doc).await {
                 // A failure is harmless: the document is gone.
@@ -434,8 +407,10 @@ impl Actor for ReplicatorDocuments {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Self::Context) {
-        let upkeep = keep_small(Rc::clone(&self.options), self.log.clone());
-        ctx.spawn(wrap_future(upkeep));
+        ctx.spawn(wrap_future(keep_small(
+            Rc::clone(&self.options),
+            self.log.clone(),
+        )));
         self.begin(ctx);
     }
 }
@@ -460,7 +435,7 @@ impl Handler<Updated> for ReplicatorDocuments {
             self.options.http.counters().count(Counter::DocsDbChanges);
             jobs.extend(self.read(document, ctx));
         }
-        self.added(jobs)
+        Self::finish(self.add(jobs))
     }
 }
 
@@ -489,12 +464,7 @@ impl Handler<ReplicationEvent> for ReplicatorDocuments {
                 reason: crash.to_string(),
             },
             Happening::Ended(JobEnd::Normal(completed)) => {
-                let event = Event::Completed {
-                    doc: doc.clone(),
-                    job: id.clone(),
-                };
-                let jobs = self.take(event, ctx);
-                self.add_later(jobs, ctx);
+                self.act_on(&doc, Event::Completed(id.clone()), ctx);
                 Outcome::Completed {
                     stats: view::completed_stats(&completed.progress, &replication, &refused),
                     id: id.to_string(),

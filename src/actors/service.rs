@@ -87,8 +87,10 @@ impl Service {
         let log = options
             .log
             .new(o!("component" => "service", "service" => options.name.clone()));
-        let metrics = &options.services.metrics;
-        let state = metrics.show_service(&options.name, place(&options));
+        let state = options
+            .services
+            .metrics
+            .show_service(&options.name, place(&options));
         Self {
             entrance: Entrance::new(
                 options.services.manager.clone(),
@@ -138,7 +140,7 @@ impl Service {
         ctx: &mut Context<Self>,
     ) {
         let settings = &self.options.settings;
-        let client_timeout = if self.entrance.stress() {
+        let client_timeout = if self.entrance.stress.get() {
             settings.client_timeout_stress
         } else {
             settings.client_timeout
@@ -157,14 +159,13 @@ impl Service {
         };
         let config = self.options.config.borrow().clone();
         let services = Rc::clone(&self.options.services);
-        let pid_guard = pid_guard.unwrap_or_else(PidGuard::new);
         let client = Client::serve(
             stream,
             services,
             &config,
             &self.log,
             Some(lending),
-            pid_guard,
+            pid_guard.unwrap_or_else(PidGuard::new),
         );
         self.connections.add(client, ctx.address().recipient());
     }
@@ -175,8 +176,7 @@ impl Service {
             return;
         };
         // Ends with the service.
-        let turn_away = leaving::turn_away(Rc::clone(&self.options.socket), acceptor);
-        ctx.spawn(turn_away.into_actor(self));
+        ctx.spawn(leaving::turn_away(Rc::clone(&self.options.socket), acceptor).into_actor(self));
     }
 
     /// Ends once no connection is left, and releases the socket last.
@@ -194,12 +194,12 @@ impl Actor for Service {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Self::Context) {
-        match self.options.socket.bound().acceptor() {
+        match self.options.socket.bound.acceptor() {
             Ok(acceptor) => self.acceptor = acceptor.map(Rc::new),
             Err(error) => {
                 error!(self.log, "cannot listen"; "error" => %error);
-                let reason = format!("cannot listen: {error}");
-                self.pid_guard.ending(ExitReason::Failed(reason));
+                self.pid_guard
+                    .ending(ExitReason::Failed(format!("cannot listen: {error}")));
                 return ctx.stop();
             }
         }

@@ -99,8 +99,9 @@ impl ServiceManager {
                 Some(service) if *service.settings == *settings => {}
                 Some(service) => {
                     service.settings = Arc::new(settings.clone());
-                    let order = Reconfigure(Arc::clone(&service.settings));
-                    service.address.tell(order);
+                    service
+                        .address
+                        .tell(Reconfigure(Arc::clone(&service.settings)));
                 }
                 None => self.start_service(name, settings, ctx),
             }

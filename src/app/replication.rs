@@ -7,7 +7,7 @@
 //!           threads end with the service.
 //! SOURCE    couch_replicator_sup.
 
-use std::cell::RefCell;
+use std::cell::OnceCell;
 use std::num::NonZero;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -35,23 +35,20 @@ use crate::auth::rights::CallerLimits;
 use crate::config::{Config, Replicator};
 use crate::drain::Drain;
 use crate::functions::{QueryServers, SourceFilter};
-use crate::health::HealthBoard;
 use crate::machine_bounds;
 use crate::messages::fleet_member::ServerReach;
 use crate::messages::function::Json;
-use crate::messages::replication_job::StartJobs;
-use crate::messages::replication_job::{JobSettings, JobStart};
+use crate::messages::replication_job::{JobSettings, JobStart, StartJobs};
 use crate::messages::replication_scheduler::{Configure, Reschedule};
 use crate::metrics::Metrics;
 use crate::otp::clock::BootClock;
-use crate::otp::pid::PidGuard;
+use crate::otp::pid::{Pid, PidGuard};
 use crate::otp::registered_name::RegisteredName;
 use crate::otp::supervisor::ChildSpec;
 use crate::otp::tell::Tell;
 use crate::replicator::identity::ServerIdentity;
 use crate::replicator::{Database, DocStates};
 pub use crate::replicator::{defaults, http_config};
-use blocking;
 use policy::schedule::{Backoff, Coefficient, Settings, Shares};
 use replication::crash::Crash;
 use replication::endpoint::Http;
@@ -83,6 +80,19 @@ pub(crate) struct ReplicationOptions {
 /// A thread that ends with its owner.
 pub(super) struct OwnArbiter(pub(super) Arbiter);
 
+impl OwnArbiter {
+    /// Starts an actor there, which `make` creates. Its pid can be monitored at once.
+    fn start<A: Actor<Context = Context<A>>>(
+        &self,
+        make: impl FnOnce(PidGuard, &mut Context<A>) -> A + Send + 'static,
+    ) -> (Pid, Addr<A>) {
+        let pid_guard = PidGuard::new();
+        let pid = pid_guard.pid();
+        let address = A::start_in_arbiter(&self.0.handle(), move |ctx| make(pid_guard, ctx));
+        (pid, address)
+    }
+}
+
 impl Drop for OwnArbiter {
     fn drop(&mut self) {
         self.0.stop();
@@ -105,7 +115,7 @@ pub(super) struct Parts {
 const SERVERS_TOLD_MAX: usize = 1024;
 
 /// ReplicatorDocuments, once it exists.
-type Told = Rc<RefCell<Option<RegisteredName<ReplicatorDocuments>>>>;
+type Told = Rc<OnceCell<RegisteredName<ReplicatorDocuments>>>;
 
 /// Starts the scheduler and ReplicatorDocuments on their own thread, and the parts that communicate with other
 /// daemons if the store is shared. The FleetMember is stopped before the others, which have to stop the jobs it
@@ -125,14 +135,14 @@ pub(super) fn parts(options: ReplicationOptions, database: Database) -> Parts {
     let epoch = watch::Sender::new(None);
     let (metrics, health) = (options.metrics.fleet(), options.metrics.health());
     let (daemon, audit, drain) = (options.daemon, options.audit, options.drain);
-    let fleet = database.store().fleet().map(|store| FleetOptions {
+    let fleet = database.store.fleet().map(|store| FleetOptions {
         store,
         name: daemon.clone(),
         epoch: epoch.subscribe(),
         metrics: Arc::clone(&metrics),
     });
     let options = DocumentsOptions {
-        fleet: database.store().fleet(),
+        fleet: database.store.fleet(),
         database,
         scheduler: scheduler.clone(),
         http: options.http,
@@ -141,7 +151,7 @@ pub(super) fn parts(options: ReplicationOptions, database: Database) -> Parts {
         log: options.log,
     };
     let (documents, documents_spec) = documents_spec(options.clone(), Rc::clone(&arbiter));
-    *told.borrow_mut() = Some(documents.clone());
+    drop(told.set(documents.clone()));
     let member = options.fleet.clone().map(|fleet| FleetMemberOptions {
         fleet,
         name: daemon,
@@ -157,15 +167,16 @@ pub(super) fn parts(options: ReplicationOptions, database: Database) -> Parts {
     let replications = ReplicatorApi::new(options, fleet);
     let mut specs = vec![scheduler_spec, documents_spec];
     if let Some(member) = member {
-        let audit = audit.clone();
-        specs.push(status_spec(
-            replications.clone(),
-            health,
-            audit,
-            Rc::clone(&arbiter),
-            log,
-        ));
-        specs.push(member_spec(member, Rc::clone(&arbiter)));
+        let member = member_spec(member, Rc::clone(&arbiter));
+        let (replications, arbiter) = (replications.clone(), Rc::clone(&arbiter));
+        specs.push(ChildSpec::new("fleet_status", SHUTDOWN_MAX, move || {
+            let (replications, health) = (replications.clone(), health.clone());
+            let (audit, log) = (audit.clone(), log.clone());
+            arbiter.start(move |pid_guard, _| {
+                FleetStatus::new(replications, health, audit, &log, pid_guard)
+            })
+        }));
+        specs.push(member);
     }
     Parts {
         scheduler,
@@ -177,7 +188,7 @@ pub(super) fn parts(options: ReplicationOptions, database: Database) -> Parts {
 
 /// Starts the writer of jobs' pasts; `None` if the store is not shared.
 fn past_writer(database: &Database, arbiter: &Arbiter, log: &Logger) -> Option<PastWriter> {
-    let fleet = database.store().fleet()?;
+    let fleet = database.store.fleet()?;
     let save = move |epoch, pasts| {
         let fleet = Arc::clone(&fleet);
         async move { fleet.save_pasts(epoch, pasts).await }
@@ -187,34 +198,11 @@ fn past_writer(database: &Database, arbiter: &Arbiter, log: &Logger) -> Option<P
     Some(writer)
 }
 
-/// Returns how the publisher of this daemon's jobs is started.
-fn status_spec(
-    replications: ReplicatorApi,
-    health: HealthBoard,
-    audit: AuditLog,
-    arbiter: Rc<OwnArbiter>,
-    log: Logger,
-) -> ChildSpec {
-    ChildSpec::new("fleet_status", SHUTDOWN_MAX, move || {
-        let (replications, log, pid_guard) = (replications.clone(), log.clone(), PidGuard::new());
-        let (health, audit) = (health.clone(), audit.clone());
-        let pid = pid_guard.pid();
-        let address = FleetStatus::start_in_arbiter(&arbiter.0.handle(), move |_| {
-            FleetStatus::new(replications, health, audit, &log, pid_guard)
-        });
-        (pid, address)
-    })
-}
-
 /// Returns how a FleetMember is started, each time with another epoch.
 fn member_spec(options: FleetMemberOptions, arbiter: Rc<OwnArbiter>) -> ChildSpec {
     ChildSpec::new("fleet_member", SHUTDOWN_MAX, move || {
-        let (options, pid_guard) = (options.clone(), PidGuard::new());
-        let pid = pid_guard.pid();
-        let address = FleetMember::start_in_arbiter(&arbiter.0.handle(), move |_| {
-            FleetMember::new(options, pid_guard)
-        });
-        (pid, address)
+        let options = options.clone();
+        arbiter.start(move |pid_guard, _| FleetMember::new(options, pid_guard))
     })
 }
 
@@ -223,15 +211,10 @@ fn documents_spec(
     options: DocumentsOptions,
     arbiter: Rc<OwnArbiter>,
 ) -> (RegisteredName<ReplicatorDocuments>, ChildSpec) {
-    let make = move || {
-        let (options, pid_guard) = (options.clone(), PidGuard::new());
-        let pid = pid_guard.pid();
-        let address = ReplicatorDocuments::start_in_arbiter(&arbiter.0.handle(), move |_| {
-            ReplicatorDocuments::new(options, pid_guard)
-        });
-        (pid, address)
-    };
-    ChildSpec::named("replicator_documents", SHUTDOWN_MAX, make)
+    ChildSpec::named("replicator_documents", SHUTDOWN_MAX, move || {
+        let options = options.clone();
+        arbiter.start(move |pid_guard, _| ReplicatorDocuments::new(options, pid_guard))
+    })
 }
 
 /// Starts the scheduler, and returns how its successors are started: a successor knows no jobs, so ReplicatorDocuments
@@ -244,26 +227,21 @@ fn scheduler_spec(
     told: Told,
 ) -> (RegisteredName<ReplicationScheduler>, ChildSpec) {
     let live = LiveRuns::default();
-    let states = Arc::clone(database.states());
+    let states = Arc::clone(&database.states);
     let make = move || {
-        let pid_guard = PidGuard::new();
-        let pid = pid_guard.pid();
         let (options, live, states) = (options.clone(), live.clone(), Arc::clone(&states));
         let (pasts, servers) = shared.clone().unzip();
-        let address = ReplicationScheduler::start_in_arbiter(&arbiter.0.handle(), move |ctx| {
+        let started = arbiter.start::<ReplicationScheduler>(move |pid_guard, ctx| {
             ctx.spawn(wrap_future(follow(options.clone(), ctx.address())));
-            ReplicationScheduler::with_pid_guard(
-                scheduler_options(options, live, states),
-                pid_guard,
-            )
-            .with_pasts(pasts)
-            .with_servers(servers)
+            ReplicationScheduler::new(scheduler_options(options, live, states), pid_guard)
+                .with_fleet(pasts, servers)
         });
-        if let Some(documents) = &*told.borrow() {
-            let scheduler = address.clone();
-            documents.tell(BeginAnew { scheduler });
+        if let Some(documents) = told.get() {
+            documents.tell(BeginAnew {
+                scheduler: started.1.clone(),
+            });
         }
-        (pid, address)
+        started
     };
     ChildSpec::named("replication_scheduler", SHUTDOWN_MAX, make)
 }
@@ -375,8 +353,10 @@ fn start_jobs(options: ReplicationOptions) -> StartJobs {
 /// Returns the number of threads for jobs: one per core by default.
 fn job_threads(config: &Replicator) -> usize {
     let cores = || thread::available_parallelism().map_or(1, NonZero::get);
-    let configured = config.threads.and_then(|threads| threads.try_into().ok());
-    configured.unwrap_or_else(cores)
+    config
+        .threads
+        .and_then(|threads| threads.try_into().ok())
+        .unwrap_or_else(cores)
 }
 
 /// Returns the scheduler's settings.
@@ -413,8 +393,10 @@ impl PoolWork for AskFilter {
     type Output = Result<Vec<bool>, String>;
 
     async fn run(self, servers: QueryServers) -> Self::Output {
-        let passed = self.filter.ask(self.docs, &servers).await;
-        passed.map_err(|error| error.to_string())
+        self.filter
+            .ask(self.docs, &servers)
+            .await
+            .map_err(|error| error.to_string())
     }
 }
 
@@ -426,11 +408,13 @@ pub(super) fn filters_through(pool: PoolHandle) -> FilterPool {
         let pool = pool.clone();
         Ok(Box::new(move |docs| {
             let filter = filter.clone();
-            let principal = Principal {
-                limits: Some(CallerLimits::of_other_databases()),
-                who: None,
-            };
-            let asking = pool.run(AskFilter { filter, docs }, principal);
+            let asking = pool.run(
+                AskFilter { filter, docs },
+                Principal {
+                    limits: Some(CallerLimits::of_other_databases()),
+                    who: None,
+                },
+            );
             Box::pin(async move { asking.await.unwrap_or_else(|error| Err(error.to_string())) })
         }))
     })

@@ -44,10 +44,11 @@ pub(crate) fn manager_settings(
         processes_max: config.processes_max(),
         pools_max: config.server.pools_max,
         tenants: config.tenant_rules(),
-        pools: {
-            let pools = config.pools_with_services().into_iter();
-            pools.map(|(name, pool)| (name, Arc::new(pool))).collect()
-        },
+        pools: config
+            .pools_with_services()
+            .into_iter()
+            .map(|(name, pool)| (name, Arc::new(pool)))
+            .collect(),
         service_terms: config.terms_of_later_pools(),
         os_process_timeout: config.couchdb.os_process_timeout,
         idle_limit: query_servers.os_process_idle_limit,
@@ -88,8 +89,7 @@ fn registry(
     registry.register(MANGO, query());
     let mut external = BTreeSet::new();
     for (name, language) in registry.clone().iter() {
-        let own = config.pools.get(name.as_str()).cloned();
-        let terms = cells.of_pool(&own.unwrap_or_default());
+        let terms = cells.of_pool(&config.pools.get(name.as_str()).cloned().unwrap_or_default());
         if let Some(confined) = language.in_cells(program, terms) {
             registry.insert(name.clone(), confined);
             external.insert(name.clone());
@@ -123,9 +123,7 @@ fn builtin(config: &Config, program: &Path) -> CommandLanguage {
     })
     .with_abilities(Ability::VARIANTS)
     .isolating_functions()
-    .forgetting()
-    .having_isolates()
-    .in_own_cells()
+    .built_in()
 }
 
 #[cfg(test)]

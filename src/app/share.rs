@@ -8,7 +8,6 @@ use tokio::sync::watch;
 use super::StartError;
 use crate::actors::config_listener::shared::SharedSettings;
 use crate::config::{Config, Sources, load};
-use blocking;
 use store::Store;
 use store::shared_settings::{self, SharedSettingsError};
 
@@ -25,25 +24,22 @@ pub(super) async fn share(
         return Ok(None);
     };
     let config = Arc::clone(&current.borrow());
-    let has_joined = if is_open {
+    let mut has_joined = is_open;
+    if is_open {
         match shared_settings::join(&*fleet, &config).await {
-            Ok(are_others) => {
-                if are_others {
-                    let sources = sources.clone();
-                    let loading = blocking::run("configuration", move || load(&sources)).await?;
-                    // It was valid a moment ago; a reload reports the new error.
-                    if let Ok(loaded) = loading {
-                        current.send_replace(Arc::new(loaded.config));
-                    }
+            Ok(false) => {}
+            Ok(true) => {
+                let sources = sources.clone();
+                let loading = blocking::run("configuration", move || load(&sources)).await?;
+                // It was valid a moment ago; a reload reports the new error.
+                if let Ok(loaded) = loading {
+                    current.send_replace(Arc::new(loaded.config));
                 }
-                true
             }
-            Err(SharedSettingsError::Store(_)) => false,
+            Err(SharedSettingsError::Store(_)) => has_joined = false,
             Err(error) => return Err(error.into()),
         }
-    } else {
-        false
-    };
+    }
     Ok(Some(SharedSettings {
         fleet,
         has_joined: Cell::new(has_joined),

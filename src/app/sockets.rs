@@ -26,11 +26,10 @@ pub(super) struct Sockets {
     pub http: Option<Rc<Bound>>,
     pub https: Option<Rc<Bound>>,
     pub services: Rc<ServiceSockets>,
-    addresses: Addresses,
+    pub addresses: Addresses,
 }
 
 /// The service's addresses, with their actual ports.
-#[derive(Clone)]
 pub(super) struct Addresses {
     pub socket: PathBuf,
     pub tcp: Option<SocketAddr>,
@@ -87,10 +86,6 @@ impl Sockets {
         let listening = sockets.services.listening();
         sockets.bound().for_each(|at| listening.add(at));
         Ok(sockets)
-    }
-
-    pub fn addresses(&self) -> Addresses {
-        self.addresses.clone()
     }
 
     /// Returns all TCP addresses except those of services.

@@ -34,7 +34,7 @@ impl Decoy {
 fn remaining(spent: Option<Cost>, known: impl Iterator<Item = Cost>) -> Vec<Cost> {
     let mut most: Vec<Cost> = Vec::new();
     // Without any known name a wrong one still costs something.
-    for cost in known.chain([Cost::of_plain()]) {
+    for cost in known.chain([Cost::PLAIN]) {
         match most.iter_mut().find(|other| other.prf == cost.prf) {
             Some(other) => other.iterations = other.iterations.max(cost.iterations),
             None => most.push(cost),

@@ -136,8 +136,11 @@ impl Authority {
 
     fn hash_of(&self, name: &str) -> Option<PasswordHash> {
         let config = self.config.borrow();
-        let user = || config.users.get(name)?.password.as_ref();
-        config.admins.get(name).or_else(user).cloned()
+        config
+            .admins
+            .get(name)
+            .or_else(|| config.users.get(name)?.password.as_ref())
+            .cloned()
     }
 
     /// Checks a name and a password.
@@ -154,11 +157,13 @@ impl Authority {
             return Err(LoginError::Incorrect);
         }
         let hash = self.hash_of(name);
-        let memory = hash.as_ref().map(|hash| self.memory(name, password, hash));
+        let memory = hash
+            .as_ref()
+            .map(|hash| self.digest(&[name, password, &hash.text()]));
         if memory.is_some_and(|memory| self.is_remembered(&memory)) {
             return Ok(());
         }
-        let suspect = self.suspect(name, from);
+        let suspect = self.digest(&[name, &format!("{from:?}")]);
         if self.is_locked_out(&suspect) {
             return Err(LoginError::LockedOut);
         }
@@ -199,7 +204,7 @@ impl Authority {
     ) -> Result<bool, LoginError> {
         let config = Arc::clone(&self.config.borrow());
         let decoy = self.decoy.clone();
-        let checked = blocking::run("password", move || {
+        blocking::run("password", move || {
             // Held until the work ends, even if the client has disconnected.
             let _checking = checking;
             let right = hash.as_ref().is_some_and(|hash| hash.matches(&password));
@@ -208,24 +213,22 @@ impl Authority {
                     .users
                     .values()
                     .filter_map(|user| user.password.as_ref());
-                let known = config.admins.values().chain(users);
-                decoy.spend(&password, hash.as_ref(), known);
+                decoy.spend(
+                    &password,
+                    hash.as_ref(),
+                    config.admins.values().chain(users),
+                );
             }
             right
-        });
-        checked.await.map_err(|_| LoginError::NoThread)
+        })
+        .await
+        .map_err(|_| LoginError::NoThread)
     }
 
-    /// Returns the key for counting failures: a hash, because a name may be as long as a request.
-    fn suspect(&self, name: &str, from: Option<IpAddr>) -> Suspect {
+    /// Returns a keyed hash of texts, of the same length however long they are.
+    fn digest(&self, parts: &[&str]) -> [u8; 32] {
         let mut mac = keyed(&self.cache_key);
-        mac.update(format!("{from:?} {name}").as_bytes());
-        mac.finalize().into_bytes().into()
-    }
-
-    fn memory(&self, name: &str, password: &str, hash: &PasswordHash) -> [u8; 32] {
-        let mut mac = keyed(&self.cache_key);
-        for part in [name, password, &hash.text()] {
+        for part in parts {
             mac.update(&part.len().to_le_bytes());
             mac.update(part.as_bytes());
         }
@@ -249,8 +252,10 @@ impl Authority {
     }
 
     fn is_locked_out(&self, suspect: &Suspect) -> bool {
-        let failures = lock(&self.failures).get(suspect).copied();
-        failures.is_some_and(|(count, last)| count >= FAILURES_MAX && last.elapsed() < LOCKOUT)
+        lock(&self.failures)
+            .get(suspect)
+            .copied()
+            .is_some_and(|(count, last)| count >= FAILURES_MAX && last.elapsed() < LOCKOUT)
     }
 
     fn count_failure(&self, suspect: Suspect) {

@@ -75,8 +75,11 @@ impl Rights {
 
     /// Returns the names of all rights included.
     pub(crate) fn may(&self) -> Vec<&'static str> {
-        let held = Right::VARIANTS.iter().filter(|right| self.has(**right));
-        held.map(Into::into).collect()
+        Right::VARIANTS
+            .iter()
+            .filter(|right| self.has(**right))
+            .map(Into::into)
+            .collect()
     }
 
     /// Returns the roles.
@@ -100,8 +103,11 @@ impl Rights {
         if self.has(right) {
             return Ok(());
         }
-        let roles = [&[Role::Admin], right.roles()].concat();
-        let names: Vec<&str> = roles.iter().map(Into::into).collect();
+        let names: Vec<&str> = [&[Role::Admin], right.roles()]
+            .concat()
+            .iter()
+            .map(Into::into)
+            .collect();
         Err(format!("this requires the role {}", names.join(" or ")))
     }
 }

@@ -49,8 +49,12 @@ impl Authority {
     /// Ends a session: all its cookies become invalid.
     pub fn end(&self, session: &Session) {
         let timeout = self.config.borrow().chttpd_auth.timeout.as_secs();
-        let now = seconds(SystemTime::now());
-        lock(&self.ended).end(&session.name, session.id, now, timeout);
+        lock(&self.ended).end(
+            &session.name,
+            session.id,
+            seconds(SystemTime::now()),
+            timeout,
+        );
     }
 
     fn issue_at(&self, name: &str, id: SessionId, now: SystemTime) -> Option<String> {
@@ -78,8 +82,7 @@ impl Authority {
         let mut colons = memchr::memchr_iter(b':', &cookie);
         let (name_end, time_end, id_end) = (colons.next()?, colons.next()?, colons.next()?);
         let name = std::str::from_utf8(&cookie[..name_end]).ok()?;
-        let hash = self.hash_of(name)?;
-        let signed = self.sign(&cookie[..id_end], &hash);
+        let signed = self.sign(&cookie[..id_end], &self.hash_of(name)?);
         // Takes constant time.
         signed.verify_slice(&cookie[id_end + 1..]).ok()?;
         let issued = std::str::from_utf8(&cookie[name_end + 1..time_end]).ok()?;

@@ -8,10 +8,9 @@
 use std::time::Duration;
 
 use data_encoding::HEXLOWER;
-use hmac::Mac;
 use tokio::time::Instant;
 
-use super::{Authority, keyed, lock};
+use super::{Authority, lock};
 use crate::config::Role;
 use crate::config::password::random;
 
@@ -32,13 +31,13 @@ impl Authority {
         if tokens.len() >= TOKENS_MAX {
             tokens.remove(0);
         }
-        tokens.push((self.token_hash(&token), Instant::now()));
+        tokens.push((self.digest(&[&token]), Instant::now()));
         token
     }
 
     /// Redeems a token. Returns the user of the new session: the first administrator.
     pub(crate) fn take_token(&self, token: &str) -> Option<String> {
-        let hash = self.token_hash(token);
+        let hash = self.digest(&[token]);
         let (_, issued) = {
             let mut tokens = lock(&self.tokens);
             let place = tokens.iter().position(|(known, _)| *known == hash)?;
@@ -48,16 +47,16 @@ impl Authority {
             return None;
         }
         let config = self.config.borrow();
-        let users = config.users.iter();
-        let admins = users.filter(|(_, user)| user.roles.contains(&Role::Admin));
-        let names = config.admins.keys().chain(admins.map(|(name, _)| name));
-        names.into_iter().next().cloned()
-    }
-
-    fn token_hash(&self, token: &str) -> [u8; 32] {
-        let mut mac = keyed(&self.cache_key);
-        mac.update(token.as_bytes());
-        mac.finalize().into_bytes().into()
+        let admins = config
+            .users
+            .iter()
+            .filter(|(_, user)| user.roles.contains(&Role::Admin));
+        config
+            .admins
+            .keys()
+            .chain(admins.map(|(name, _)| name))
+            .next()
+            .cloned()
     }
 }
 

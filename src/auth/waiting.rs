@@ -9,15 +9,8 @@ use super::{WAITING_MAX, WAITING_OF_ADDRESS_MAX, lock};
 /// The number of pending logins, by address.
 #[derive(Default)]
 pub(super) struct Waiting {
-    all: usize,
-    by_address: HashMap<Option<IpAddr>, usize>,
-}
-
-impl Waiting {
-    #[cfg(test)]
-    pub(super) fn is_empty(&self) -> bool {
-        self.all == 0 && self.by_address.is_empty()
-    }
+    pub(super) all: usize,
+    pub(super) by_address: HashMap<Option<IpAddr>, usize>,
 }
 
 /// A place among the pending logins; returned on drop.

@@ -18,7 +18,7 @@ use crate::client::{AttachEnd, AttachedPipes, ClientError, TakeFrom, Taking, att
 use crate::query_server::ddoc::DEFAULT_LANGUAGE;
 
 use super::attach_pipes::Pipes;
-use super::exit::{CliError, Exit};
+use super::exit::{CliError, CliResult, Exit, IoAt};
 use super::service_socket::{SocketArgs, service_error};
 
 /// Poll interval while waiting for a service.
@@ -28,7 +28,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(20);
 const COUCHDB_TIMEOUT_MS: u64 = 5000;
 
 /// Options of `settee attach`.
-#[derive(Debug, clap::Args)]
+#[derive(clap::Args)]
 #[command(after_long_help = "\
 Exit codes:
   0    standard input ended and every prompt was answered; or the reader of the answers is gone
@@ -83,7 +83,7 @@ pub struct Args {
 ///
 /// # Errors
 /// See the exit codes above.
-pub fn run(args: &Args) -> Result<(), CliError> {
+pub fn run(args: &Args) -> CliResult {
     let socket = args.socket.path();
     let from = match (&args.pool, &args.group) {
         (Some(pool), _) => TakeFrom::Pool(pool),
@@ -94,16 +94,13 @@ pub fn run(args: &Args) -> Result<(), CliError> {
         Some(db) => from.for_db(db),
         None => from.into(),
     };
-    let mut pipes = Pipes::open().map_err(|error| CliError::io("a pipe", &error))?;
+    let mut pipes = Pipes::open().io_at("a pipe")?;
     let timeout = |told: Option<u64>| {
-        let milliseconds = args.timeout.or(told).unwrap_or(COUCHDB_TIMEOUT_MS);
-        Duration::from_millis(milliseconds)
+        Duration::from_millis(args.timeout.or(told).unwrap_or(COUCHDB_TIMEOUT_MS))
     };
     let mut attached = attach(&socket, from, &pipes, None, timeout(None))
         .map_err(|error| refusal(&socket, &error))?;
-    let copying = pipes
-        .start()
-        .map_err(|error| CliError::io("a thread", &error))?;
+    let copying = pipes.start().io_at("a thread")?;
     let end = loop {
         let end = attached.wait();
         let Some(resume) = end.as_ref().and_then(|end| end.resume.as_ref()) else {
@@ -123,8 +120,15 @@ pub fn run(args: &Args) -> Result<(), CliError> {
         Some(AttachEnd {
             error: Some(error), ..
         }) => Err(refusal(&socket, &ClientError::Service(error))),
-        Some(AttachEnd { exit, .. }) => Err(process_ended(exit.as_deref())),
-        None => Err(process_ended(None)),
+        end => {
+            let exit = end.and_then(|end| end.exit);
+            let how = exit.map_or_else(String::new, |exit| format!(": it {exit}"));
+            Err(CliError::new(
+                Exit::ProcessEnded,
+                format!("the process ended{how}"),
+                "its last output and the service's log say why",
+            ))
+        }
     }
 }
 
@@ -166,19 +170,12 @@ fn is_absent(error: &ClientError) -> bool {
 /// Returns why there is no process; wrong names have a separate message.
 fn refusal(socket: &Path, error: &ClientError) -> CliError {
     match error {
-        ClientError::Service(said) if said.name == "not_found" => {
-            let hint = "`settee pool list` shows the pools and their groups";
-            CliError::at(Exit::NotFound, socket.display(), said, hint)
-        }
+        ClientError::Service(said) if said.name == "not_found" => CliError::at(
+            Exit::NotFound,
+            socket.display(),
+            said,
+            "`settee pool list` shows the pools and their groups",
+        ),
         error => service_error(socket, error),
     }
-}
-
-fn process_ended(exit: Option<&str>) -> CliError {
-    let how = exit.map_or_else(String::new, |exit| format!(": it {exit}"));
-    CliError::new(
-        Exit::ProcessEnded,
-        format!("the process ended{how}"),
-        "its last output and the service's log say why",
-    )
 }

@@ -12,7 +12,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::thread::{Builder, JoinHandle};
 
-use crate::cli::exit::CliError;
+use crate::cli::exit::{CliResult, IoAt};
 
 /// Stack of a copying thread, in bytes: its calls are shallow.
 const STACK_BYTES: usize = 64 * 1024;
@@ -105,25 +105,23 @@ impl Copying {
     ///
     /// # Errors
     /// Reading standard input or writing standard output failed.
-    pub(super) fn finish(self) -> Result<(), CliError> {
-        let delivered = self.answered.map_or(Ok(0), joined);
-        match delivered {
-            Err(error) if error.kind() != ErrorKind::BrokenPipe => {
-                return Err(CliError::io("standard output", &error));
-            }
-            _ => {}
-        }
+    pub(super) fn finish(self) -> CliResult {
+        self.answered
+            .map_or(Ok(()), joined)
+            .io_at("standard output")?;
         // The thread may be blocked on input that is no longer needed.
-        match self.asked.filter(JoinHandle::is_finished).map(joined) {
-            Some(Err(error)) if error.kind() != ErrorKind::BrokenPipe => {
-                Err(CliError::io("standard input", &error))
-            }
-            _ => Ok(()),
-        }
+        self.asked
+            .filter(JoinHandle::is_finished)
+            .map_or(Ok(()), joined)
+            .io_at("standard input")
     }
 }
 
-fn joined(thread: JoinHandle<io::Result<u64>>) -> io::Result<u64> {
+/// Returns the error of a thread; a closed pipe is none.
+fn joined(thread: JoinHandle<io::Result<u64>>) -> io::Result<()> {
     let panicked = |_| Err(io::Error::other("the thread that copies it ended"));
-    thread.join().unwrap_or_else(panicked)
+    match thread.join().unwrap_or_else(panicked) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error),
+        _ => Ok(()),
+    }
 }

@@ -9,6 +9,7 @@
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
 use std::os::fd::RawFd;
+use std::process::exit;
 
 use child::cell::launcher::{self, Request};
 use child::cell::{own, subordinate};
@@ -31,19 +32,19 @@ pub(crate) fn run(arguments: &[OsString]) -> ! {
     if let [option, mode] | [_, _, option, mode] = arguments
         && option == "--report-own"
     {
-        std::process::exit(report_own(&mode.to_string_lossy()));
+        exit(report_own(&mode.to_string_lossy()));
     }
     if arguments
         .first()
         .is_some_and(|word| word == subordinate::HOLD)
     {
-        std::process::exit(subordinate::hold());
+        exit(subordinate::hold());
     }
     match read(arguments) {
         Ok(request) => launcher::run(request),
         Err(problem) => {
             eprintln!("settee cell: {problem}");
-            std::process::exit(USAGE_STATUS)
+            exit(USAGE_STATUS)
         }
     }
 }

@@ -26,7 +26,7 @@ use crate::tls;
 use replication::endpoint::Http;
 
 use super::config_args::ConfigArgs;
-use super::exit::{CliError, Exit};
+use super::exit::{CliError, CliResult, Exit};
 use super::output;
 use super::serve::log_file_error;
 use super::service_socket::SocketArgs;
@@ -35,7 +35,7 @@ use super::service_socket::SocketArgs;
 const ALIGNED_MAX: usize = 60;
 
 /// Options of `settee check-config`.
-#[derive(Debug, clap::Args)]
+#[derive(clap::Args)]
 #[command(after_long_help = "\
 Exit codes:
   0   the configuration is valid; with --against-running, a reload would accept it
@@ -74,7 +74,7 @@ pub struct Args {
 ///
 /// # Errors
 /// See the exit codes above.
-pub(super) fn run(args: &Args, languages: &Registry) -> Result<(), CliError> {
+pub(super) fn run(args: &Args, languages: &Registry) -> CliResult {
     if args.against_running {
         let socket = args.socket.clone();
         return against_running::run(&SocketArgs { socket }, args.json);
@@ -95,10 +95,13 @@ pub(super) fn run(args: &Args, languages: &Registry) -> Result<(), CliError> {
 }
 
 /// Opens certificates, and checks that the folders of files and sockets exist.
-fn require_openable(config: &Config) -> Result<(), CliError> {
+fn require_openable(config: &Config) -> CliResult {
     tls::read(config).map_err(StartError::Certificate)?;
-    let silent = Logger::root(Discard, o!());
-    Http::new(http_config(&config.replicator), &silent).map_err(StartError::Replication)?;
+    Http::new(
+        http_config(&config.replicator),
+        &Logger::root(Discard, o!()),
+    )
+    .map_err(StartError::Replication)?;
     let log = &config.log;
     let files = [
         ("file", &log.file),
@@ -122,8 +125,12 @@ fn require_openable(config: &Config) -> Result<(), CliError> {
         // `serve` creates the folder of [server] socket.
         let is_made = path.parent() == config.server.socket.parent();
         if let Some(what) = missing_folder(path).filter(|_| !is_made) {
-            let place = format!("[services.{name}] listen = \"{address}\"");
-            return Err(CliError::at(Exit::Config, place, what, MAKE_FOLDER));
+            return Err(CliError::at(
+                Exit::Config,
+                format!("[services.{name}] listen = \"{address}\""),
+                what,
+                MAKE_FOLDER,
+            ));
         }
     }
     Ok(())
@@ -146,14 +153,17 @@ fn differences(loaded: &Loaded, files: &[PathBuf]) -> &'static str {
 
 /// Returns the commands that cannot be started: `serve` continues without their pools.
 fn commands(config: &Config) -> String {
-    let mistakes = config.languages.iter().filter_map(|(name, command)| {
-        let LanguageCommand::Command(command) = command else {
-            return None;
-        };
-        let mistake = one_line(CommandLanguage::mistake(command)?);
-        Some(format!("# [query_servers] {name}: {mistake}\n"))
-    });
-    let text: String = mistakes.collect();
+    let text: String = config
+        .languages
+        .iter()
+        .filter_map(|(name, command)| {
+            let LanguageCommand::Command(command) = command else {
+                return None;
+            };
+            let mistake = one_line(CommandLanguage::mistake(command)?);
+            Some(format!("# [query_servers] {name}: {mistake}\n"))
+        })
+        .collect();
     match &*text {
         "" => text,
         _ => format!("\n# Commands that cannot be started:\n{text}"),
@@ -164,8 +174,9 @@ fn commands(config: &Config) -> String {
 fn report(loaded: &Loaded) -> String {
     let settings = loaded.config.settings();
     let lines: Vec<String> = settings.iter().map(Setting::toml).collect();
-    let lengths = lines.iter().map(|line| line.chars().count());
-    let width = lengths
+    let width = lines
+        .iter()
+        .map(|line| line.chars().count())
         .filter(|length| *length <= ALIGNED_MAX)
         .max()
         .unwrap_or(0);

@@ -3,11 +3,11 @@
 use clap::CommandFactory;
 use clap_complete::Shell;
 
-use super::exit::CliError;
+use super::exit::CliResult;
 use super::output;
 
 /// Options of `settee completions`.
-#[derive(Debug, clap::Args)]
+#[derive(clap::Args)]
 #[command(after_long_help = "\
 Exit codes:
   0   the script was printed
@@ -24,7 +24,7 @@ pub struct Args {
 ///
 /// # Errors
 /// A failure to write.
-pub fn run(args: &Args) -> Result<(), CliError> {
+pub fn run(args: &Args) -> CliResult {
     let mut script = Vec::new();
     clap_complete::generate(
         args.shell,

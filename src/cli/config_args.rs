@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use crate::actors::language::Registry;
 use crate::config::{self, Loaded, Sources, Surroundings, USUAL_FILE};
 
-use super::exit::CliError;
+use super::exit::CliResult;
 
 /// `-c FILE`.
-#[derive(Clone, Debug, Default, clap::Args)]
+#[derive(clap::Args)]
 pub(crate) struct ConfigArgs {
     /// A configuration file, .toml or CouchDB's .ini; later ones win. Without any,
     /// /etc/settee/settee.toml is read if it exists.
@@ -22,7 +22,7 @@ impl ConfigArgs {
     ///
     /// # Errors
     /// Every problem of every source, with exit code 78.
-    pub fn load(&self, languages: &Registry) -> Result<Loaded, CliError> {
+    pub fn load(&self, languages: &Registry) -> CliResult<Loaded> {
         Ok(config::load(&self.sources(languages))?)
     }
 

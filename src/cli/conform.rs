@@ -23,13 +23,13 @@ use crate::query_server::language::LanguageName;
 use child::cell::files::of_own_file;
 use child::cell::{Cell, is_system_call};
 use child::{CommandSpec, Spawner};
-use conform::case::{Case, CaseError};
+use conform::case::Case;
 use conform::junit::junit;
 use conform::report::Report;
 use conform::run::Subject;
 use conform::suite;
 
-use super::exit::{CliError, Exit};
+use super::exit::{CliError, CliResult, Exit, IoAt, own_program};
 use super::map::pool::Pool;
 use super::output::Output;
 use lines::{headline, line, summary};
@@ -37,7 +37,7 @@ use lines::{headline, line, summary};
 type StandardOutput = Output<StdoutLock<'static>>;
 
 /// Options of `settee conform`.
-#[derive(Debug, clap::Args)]
+#[derive(clap::Args)]
 #[command(after_long_help = "\
 Each case starts the command anew. A line says `ok`, `FAIL` or `skip`, the ability, the case, and for
 a failure the step, the expected and the actual answer. An ability of which no case passes is absent.
@@ -125,15 +125,16 @@ fn seconds(text: &str) -> Result<Duration, String> {
 }
 
 fn system_call(name: &str) -> Result<String, &'static str> {
-    let known = is_system_call(name).then(|| name.to_owned());
-    known.ok_or("this machine's processor has no system call of this name")
+    is_system_call(name)
+        .then(|| name.to_owned())
+        .ok_or("this machine's processor has no system call of this name")
 }
 
 /// Runs the subcommand. The exit code is [`Exit::Failed`] unless everything passed.
 ///
 /// # Errors
 /// See the exit codes above.
-pub(super) fn run(args: &Args, languages: &Registry) -> Result<(), CliError> {
+pub(super) fn run(args: &Args, languages: &Registry) -> CliResult {
     super::system()?.block_on(async {
         if let Some((program, arguments)) = args.command.split_first() {
             let command = CommandSpec {
@@ -142,34 +143,34 @@ pub(super) fn run(args: &Args, languages: &Registry) -> Result<(), CliError> {
                 environment: Vec::new(),
                 cell: Cell::None,
             };
-            let launcher = std::env::current_exe().map_err(|error| CliError::no_program(&error))?;
-            let terms = Cells::of(&Arc::default(), &[]).of_pool(&args.section()?);
-            let command = terms.launched(&launcher, command);
+            let launcher = own_program()?;
+            let command = Cells::of(&Arc::default(), &[])
+                .of_pool(&args.section()?)
+                .launched(&launcher, command);
             return test(args, Target::Command(command)).await;
         }
         let mut config = Config::default();
         let name = LanguageName::new(args.language.as_deref().unwrap_or_default());
-        let section = args.section()?;
-        config.pools.insert(name.as_str().to_owned(), section);
-        let log = Logger::root(Discard, o!());
-        let pool = Pool::start(&config, languages, &log)?;
+        config
+            .pools
+            .insert(name.as_str().to_owned(), args.section()?);
+        let pool = Pool::start(&config, languages, &Logger::root(Discard, o!()))?;
         let tested = match pool.target(&name) {
             Some(target) => test(args, target).await,
-            None => {
-                let message = format!("this program has no language '{name}' of its own");
-                let hint = "give the command of a query server after --";
-                Err(CliError::new(Exit::Usage, message, hint))
-            }
+            None => Err(CliError::new(
+                Exit::Usage,
+                format!("this program has no language '{name}' of its own"),
+                "give the command of a query server after --",
+            )),
         };
         pool.stop().await;
         tested
     })
 }
 
-async fn test(args: &Args, target: Target) -> Result<(), CliError> {
+async fn test(args: &Args, target: Target) -> CliResult {
     let further = args.further()?;
-    let spawner =
-        Spawner::start().map_err(|error| CliError::io("a thread for children", &error))?;
+    let spawner = Spawner::start().io_at("a thread for children")?;
     let subject = Subject {
         target,
         time: args.timeout,
@@ -177,7 +178,7 @@ async fn test(args: &Args, target: Target) -> Result<(), CliError> {
     };
     let mut output = Output::standard();
     let given = args.language_of_cases();
-    let mut report = Report::new(args.tested(), given.unwrap_or(suite::NO_LANGUAGE), false);
+    let mut report = Report::new(args.tested(), given.unwrap_or(suite::NO_LANGUAGE));
     if let Err(problem) = subject.greets().await {
         let tested = report.command.join(" ");
         let message = format!("'{tested}' does not answer [\"reset\"]: {problem}");
@@ -206,18 +207,21 @@ async fn test(args: &Args, target: Target) -> Result<(), CliError> {
 }
 
 /// Fails unless everything passed.
-fn verdict(report: &Report) -> Result<(), CliError> {
+fn verdict(report: &Report) -> CliResult {
     if report.is_success() {
         return Ok(());
     }
     let untold = report.counts.failed + report.counts.not_run;
     if untold == 0 {
-        let hint = "the command supports none of these abilities; run without -k to see the others";
-        return Err(failed("no case passed".to_owned(), hint));
+        return Err(failed(
+            "no case passed".to_owned(),
+            "the command supports none of these abilities; run without -k to see the others",
+        ));
     }
-    let message = format!("{untold} of {} cases did not pass", report.counts.all());
-    let hint = "the lines with FAIL show the expected and the actual answer";
-    Err(failed(message, hint))
+    Err(failed(
+        format!("{untold} of {} cases did not pass", report.counts.all()),
+        "the lines with FAIL show the expected and the actual answer",
+    ))
 }
 
 fn failed(message: String, hint: &str) -> CliError {
@@ -227,11 +231,9 @@ fn failed(message: String, hint: &str) -> CliError {
 impl Args {
     /// Returns the language of the functions in the cases, if known.
     fn language_of_cases(&self) -> Option<&str> {
-        let language = self.language.as_deref();
-        let has_cases = |name: &&str| {
+        self.language.as_deref().filter(|name| {
             !self.command.is_empty() || !self.cases.is_empty() || suite::LANGUAGES.contains(name)
-        };
-        language.filter(has_cases)
+        })
     }
 
     /// Returns the subject of the test, for display: the words of the command, or the language.
@@ -246,17 +248,23 @@ impl Args {
 
     /// Returns the selected cases. Records in the report the numbers of all cases and of those that apply to the
     /// language.
-    fn cases(
-        &self,
-        further: &[(&PathBuf, String)],
-        report: &mut Report,
-    ) -> Result<Vec<Case>, CliError> {
+    fn cases(&self, further: &[(&PathBuf, String)], report: &mut Report) -> CliResult<Vec<Case>> {
         let language = &report.language;
-        let mut cases = suite::cases(language).map_err(mistake)?;
+        let mut cases = suite::cases(language).map_err(|error| {
+            CliError::new(
+                Exit::Internal,
+                error.to_string(),
+                "this is a mistake in settee; please report it",
+            )
+        })?;
         for (file, text) in further {
             let more = suite::cases_of(text, language).map_err(|error| {
-                let hint = "docs/conform.md has the format";
-                CliError::at(Exit::Data, file.display(), error, hint)
+                CliError::at(
+                    Exit::Data,
+                    file.display(),
+                    error,
+                    "docs/conform.md has the format",
+                )
             })?;
             cases.extend(more);
         }
@@ -266,8 +274,10 @@ impl Args {
         cases.retain(|case| case.id.contains(&self.name) || case.ability.contains(&self.name));
         if cases.is_empty() {
             let name = &self.name;
-            let message = format!("no case for '{language}' has '{name}' in its name or ability");
-            return Err(failed(message, "run without -k to see all of them"));
+            return Err(failed(
+                format!("no case for '{language}' has '{name}' in its name or ability"),
+                "run without -k to see all of them",
+            ));
         }
         Ok(cases)
     }
@@ -279,7 +289,7 @@ impl Args {
         subject: &Subject<Target>,
         report: &mut Report,
         output: &mut StandardOutput,
-    ) -> Result<ControlFlow<()>, CliError> {
+    ) -> CliResult<ControlFlow<()>> {
         let mut tell = |text: &str| {
             if self.json {
                 Ok(ControlFlow::Continue(()))
@@ -288,8 +298,7 @@ impl Args {
             }
         };
         let is_given = self.language_of_cases().is_some();
-        let headline = headline(report, is_given, !self.cases.is_empty());
-        let mut flow = tell(&headline)?;
+        let mut flow = tell(&headline(report, is_given, !self.cases.is_empty()))?;
         let mut verdicts = std::pin::pin!(subject.verdicts(cases));
         while flow.is_continue()
             && let Some((case, verdict, took)) = verdicts.next().await
@@ -301,13 +310,15 @@ impl Args {
     }
 
     /// Writes all results, in each requested form.
-    fn deliver(&self, report: &Report, output: &mut StandardOutput) -> Result<(), CliError> {
+    fn deliver(&self, report: &Report, output: &mut StandardOutput) -> CliResult {
         if let Some(file) = &self.junit {
-            let written = std::fs::write(file, junit(report));
-            written.map_err(|error| CliError::io(file.display(), &error))?;
+            std::fs::write(file, junit(report)).io_at(file.display())?;
         }
         let text = match (self.json, &report.problem) {
-            (true, _) => json(report),
+            // Strings, numbers and lists of them always serialize.
+            (true, _) => {
+                serde_json::to_string(report).expect("conform: a report is always JSON") + "\n"
+            }
             (false, None) => summary(report),
             (false, Some(_)) => return Ok(()),
         };
@@ -316,20 +327,25 @@ impl Args {
     }
 
     /// Returns a pool's section with the cell that the options request.
-    fn section(&self) -> Result<PoolConfig, CliError> {
+    fn section(&self) -> CliResult<PoolConfig> {
         let absolute = |path: &PathBuf| {
-            let hint = "name an existing file or folder";
-            let found = path.canonicalize();
-            found.map_err(|error| CliError::at(Exit::Usage, path.display(), error, hint))
+            path.canonicalize().map_err(|error| {
+                CliError::at(
+                    Exit::Usage,
+                    path.display(),
+                    error,
+                    "name an existing file or folder",
+                )
+            })
         };
-        let paths: Result<Vec<PathBuf>, CliError> = self.read_path.iter().map(absolute).collect();
+        let paths = self.read_path.iter().map(absolute);
+        let mut paths = paths.collect::<CliResult<Vec<PathBuf>>>()?;
         // The cell itself makes the program readable.
         let named = self
             .command
             .iter()
             .skip(1)
             .flat_map(|argument| of_own_file(Path::new(argument)));
-        let mut paths = paths?;
         paths.extend(named);
         Ok(PoolConfig {
             cell: CellKeys {
@@ -343,23 +359,15 @@ impl Args {
     }
 
     /// Returns the remedy for a command that is not a query server.
-    fn hint(&self) -> Result<String, CliError> {
+    fn hint(&self) -> CliResult<String> {
         let mut hint =
             "nothing was tested; correct the command, or give it more --timeout".to_owned();
         if !self.command.is_empty() && self.sandbox != SandboxMode::Off {
-            let paths: Vec<String> = self
-                .section()?
-                .cell
-                .read_paths
-                .unwrap_or_default()
+            let paths = self.section()?.cell.read_paths.unwrap_or_default();
+            let beside: String = paths
                 .iter()
-                .map(|path| path.display().to_string())
+                .map(|path| format!("{}, ", path.display()))
                 .collect();
-            let beside = if paths.is_empty() {
-                String::new()
-            } else {
-                format!("{}, ", paths.join(", "))
-            };
             hint.push_str(&format!(
                 ". It runs in a cell (--sandbox {}), where it can read {beside}the folder of its program and /usr: \
                  --read-path adds to that, and --sandbox off shows whether the cell is the cause",
@@ -370,35 +378,34 @@ impl Args {
     }
 
     /// Reads the files of further cases. Refuses a language without cases.
-    fn further(&self) -> Result<Vec<(&PathBuf, String)>, CliError> {
-        let known = |language: &str| suite::LANGUAGES.contains(&language);
-        if let Some(language) = self.language_of_cases().filter(|name| !known(name))
+    fn further(&self) -> CliResult<Vec<(&PathBuf, String)>> {
+        if let Some(language) = self.language_of_cases()
+            && !suite::LANGUAGES.contains(&language)
             && self.cases.is_empty()
         {
             let message = format!("there are no cases in '{language}'");
             let known = suite::LANGUAGES.join(", ");
-            let hint = format!("name one of {known}, or give cases in it with --cases");
-            return Err(CliError::new(Exit::Usage, message, hint));
+            return Err(CliError::new(
+                Exit::Usage,
+                message,
+                format!("name one of {known}, or give cases in it with --cases"),
+            ));
         }
-        let files = self.cases.iter().map(|file| {
-            let text = std::fs::read_to_string(file).map_err(|error| {
-                let hint = "name a file of cases, one JSON object a line";
-                CliError::at(Exit::Data, file.display(), error, hint)
-            })?;
-            Ok((file, text))
-        });
-        files.collect()
+        self.cases
+            .iter()
+            .map(|file| {
+                let text = std::fs::read_to_string(file).map_err(|error| {
+                    CliError::at(
+                        Exit::Data,
+                        file.display(),
+                        error,
+                        "name a file of cases, one JSON object a line",
+                    )
+                })?;
+                Ok((file, text))
+            })
+            .collect()
     }
-}
-
-fn mistake(error: CaseError) -> CliError {
-    let hint = "this is a mistake in settee; please report it";
-    CliError::new(Exit::Internal, error.to_string(), hint)
-}
-
-fn json(report: &Report) -> String {
-    // Strings, numbers and lists of them always serialize.
-    serde_json::to_string(report).expect("conform: a report is always JSON") + "\n"
 }
 
 #[cfg(test)]

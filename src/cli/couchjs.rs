@@ -109,7 +109,7 @@ impl Default for Serve {
 
 /// The subcommand as clap knows it, for help and completions. Its options are parsed here, more leniently than
 /// clap can.
-#[derive(Debug, clap::Args)]
+#[derive(clap::Args)]
 #[command(after_long_help = "\
 Options: settee couchjs -h
 

@@ -7,12 +7,12 @@
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
-use super::exit::{CliError, Exit};
+use super::exit::{CliError, CliResult, Exit, IoAt};
 use super::output;
-use super::service_socket::{Service, SocketArgs, block_on};
+use super::service_socket::{SocketArgs, block_on};
 
 /// The file that redirects a browser to the URL, next to the service's socket; the next call replaces it.
 const FILE: &str = "dashboard.html";
@@ -25,7 +25,7 @@ const OPENER: &str = if cfg!(target_os = "macos") {
 };
 
 /// Options of `settee dashboard`.
-#[derive(Debug, clap::Args)]
+#[derive(clap::Args)]
 #[command(after_long_help = "\
 The link works once, within a minute; later the page asks for a name and password.
 
@@ -50,9 +50,9 @@ pub struct Args {
 ///
 /// # Errors
 /// See the exit codes above.
-pub fn run(args: &Args) -> Result<(), CliError> {
+pub fn run(args: &Args) -> CliResult {
     let (url, socket) = block_on(async {
-        let service = Service::at(&args.socket, |_, _| None);
+        let service = args.socket.service();
         let url = service.post::<String>("/_dashboard_link", &()).await?;
         Ok((url, service.socket))
     })?;
@@ -63,9 +63,9 @@ pub fn run(args: &Args) -> Result<(), CliError> {
     }
 }
 
-fn open(url: &str, socket: &Path) -> Result<(), CliError> {
+fn open(url: &str, socket: &Path) -> CliResult {
     let path = socket.with_file_name(FILE);
-    lead(&path, url).map_err(|error| CliError::io(path.display(), &error))?;
+    lead(&path, url).io_at(path.display())?;
     let opened = Command::new(OPENER)
         .arg(&path)
         .stdin(Stdio::null())
@@ -85,7 +85,7 @@ fn open(url: &str, socket: &Path) -> Result<(), CliError> {
 }
 
 /// Writes a page that redirects to the URL.
-fn lead(path: &PathBuf, url: &str) -> io::Result<()> {
+fn lead(path: &Path, url: &str) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}

@@ -8,15 +8,15 @@ use serde_json::json;
 use settee_client::DrainState;
 use tokio::time::{Instant, sleep};
 
-use super::exit::{CliError, Exit};
+use super::exit::{CliError, CliResult, Exit};
 use super::output;
-use super::service_socket::{Service, SocketArgs, block_on};
+use super::service_socket::{SocketArgs, block_on};
 
 /// The poll interval of `--wait`.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// Options of `settee drain`.
-#[derive(Debug, clap::Args)]
+#[derive(clap::Args)]
 #[command(after_long_help = "\
 A drained daemon refuses calls with `draining`, which clients may retry elsewhere, accepts no
 connection to a service, and stops its replications with a checkpoint. Waiting and running calls may
@@ -50,7 +50,7 @@ pub struct Args {
 ///
 /// # Errors
 /// See the exit codes above.
-pub fn run(args: &Args) -> Result<(), CliError> {
+pub fn run(args: &Args) -> CliResult {
     let state = block_on(drain(args))?;
     output::print(&if args.json {
         json!(state).to_string() + "\n"
@@ -70,8 +70,8 @@ pub fn run(args: &Args) -> Result<(), CliError> {
 /// The path of the drain.
 const PATH: &str = "/_drain";
 
-async fn drain(args: &Args) -> Result<DrainState, CliError> {
-    let service = Service::at(&args.socket, |_, _| None);
+async fn drain(args: &Args) -> CliResult<DrainState> {
+    let service = args.socket.service();
     let mut state: DrainState = if args.off {
         service.delete(PATH).await?
     } else {

@@ -6,7 +6,7 @@
 
 use std::fmt::Display;
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use crate::config::ConfigError;
@@ -65,6 +65,9 @@ pub struct CliError {
     pub hint: String,
 }
 
+/// The result of a subcommand, or of a part of one.
+pub type CliResult<T = ()> = Result<T, CliError>;
+
 impl CliError {
     /// Makes an error.
     pub fn new(code: Exit, message: impl Into<String>, hint: impl Into<String>) -> Self {
@@ -100,52 +103,83 @@ impl CliError {
         if error.kind() != io::ErrorKind::AlreadyExists {
             return Self::io(path.display(), error);
         }
-        let message = format!("{} already exists", path.display());
-        let hint = "name another file";
-        Self::new(Exit::Io, message, hint)
+        Self::new(
+            Exit::Io,
+            format!("{} already exists", path.display()),
+            "name another file",
+        )
     }
 
     /// Returns the error of an exhausted system resource.
     pub(super) fn no_room(what: impl Display, error: &io::Error) -> Self {
-        let hint = watches::remedy(error).unwrap_or("free some resources");
-        Self::at(Exit::TryAgain, what, error, hint)
+        Self::at(
+            Exit::TryAgain,
+            what,
+            error,
+            watches::remedy(error).unwrap_or("free some resources"),
+        )
     }
 
     /// Returns the error if the system does not report this program's path.
     pub(super) fn no_program(error: &io::Error) -> Self {
-        let hint = "mount /proc, or start it by its path";
         Self::at(
             Exit::Internal,
             "cannot find this program's own file",
             error,
-            hint,
+            "mount /proc, or start it by its path",
         )
     }
 
-    /// Writes the error to standard error, each line with the program's name.
-    pub fn report(&self) {
+    /// Writes the error to standard error, each line with the program's name. Returns its exit code.
+    pub fn report(&self) -> ExitCode {
         let text: String = if self.message.contains('\n') {
-            let lines = self.message.lines().chain([self.hint.as_str()]);
-            lines.map(|line| format!("settee: {line}\n")).collect()
+            self.message
+                .lines()
+                .chain([self.hint.as_str()])
+                .map(|line| format!("settee: {line}\n"))
+                .collect()
         } else {
             format!("settee: {self}\n")
         };
         // A closed standard error leaves no one to report to.
         let _ = io::stderr().write_all(text.as_bytes());
+        self.code.into()
+    }
+}
+
+/// Returns this program's path.
+pub(super) fn own_program() -> CliResult<PathBuf> {
+    std::env::current_exe().map_err(|error| CliError::no_program(&error))
+}
+
+/// Says in an error of reading or writing where it happened.
+pub(super) trait IoAt<T> {
+    /// Converts the error with [`CliError::io`].
+    fn io_at(self, place: impl Display) -> CliResult<T>;
+}
+
+impl<T> IoAt<T> for io::Result<T> {
+    fn io_at(self, place: impl Display) -> CliResult<T> {
+        self.map_err(|error| CliError::io(place, &error))
     }
 }
 
 impl From<ConfigError> for CliError {
     fn from(error: ConfigError) -> Self {
         match error.problems.as_slice() {
-            [one] if one.is_of_rights => {
-                Self::at(Exit::NoPermission, &one.place, &one.what, &one.remedy)
+            [one] => {
+                let code = if one.is_of_rights {
+                    Exit::NoPermission
+                } else {
+                    Exit::Config
+                };
+                Self::at(code, &one.place, &one.what, &one.remedy)
             }
-            [one] => Self::at(Exit::Config, &one.place, &one.what, &one.remedy),
-            several => {
-                let hint = format!("{} problems in the configuration", several.len());
-                Self::new(Exit::Config, error.to_string(), hint)
-            }
+            several => Self::new(
+                Exit::Config,
+                error.to_string(),
+                format!("{} problems in the configuration", several.len()),
+            ),
         }
     }
 }

@@ -43,14 +43,15 @@ pub(super) fn take_secrets() {
         .filter(|name| is_secret(name))
         .collect();
     // SAFETY: this is the only thread, so nothing reads or changes the environment meanwhile, and no reference into
-    // it remains: everything read from it was copied.
+    // it remains: everything read from it was copied. Each entry is writable and ends with a zero.
     unsafe {
         let entries = secret_entries();
         for name in names {
             std::env::remove_var(name);
         }
+        // Removing a variable leaves its text in memory, which the system shows as the environment.
         for entry in entries {
-            overwrite(entry);
+            entry.write_bytes(0, CStr::from_ptr(entry).count_bytes());
         }
     }
 }
@@ -73,27 +74,13 @@ unsafe fn secret_entries() -> Vec<*mut c_char> {
     unsafe {
         let mut at = environ;
         while !at.is_null() && !(*at).is_null() {
-            let entry = CStr::from_ptr(*at).to_bytes();
-            if is_secret(OsStr::from_bytes(entry)) {
+            if is_secret(OsStr::from_bytes(CStr::from_ptr(*at).to_bytes())) {
                 found.push(*at);
             }
             at = at.add(1);
         }
     }
     found
-}
-
-/// Overwrites a string with zeros. Removing a variable leaves its text in memory, which the system shows as the
-/// environment.
-///
-/// # Safety
-/// The text ends with a zero, is writable, and has no other references.
-unsafe fn overwrite(text: *mut c_char) {
-    // SAFETY: as above: all bytes up to the zero are the text's.
-    unsafe {
-        let length = CStr::from_ptr(text).count_bytes();
-        text.write_bytes(0, length);
-    }
 }
 
 /// Keeps other processes of this user from reading or tracing this one, permanently.

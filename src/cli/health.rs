@@ -6,14 +6,14 @@ use clap::Subcommand;
 use serde::Deserialize;
 use settee_client::Problem;
 
-use super::exit::{CliError, Exit};
+use super::exit::{CliError, CliResult, Exit};
 use super::output;
 use super::service_socket::{Service, SocketArgs, block_on};
 use super::table::printable;
 use crate::client::{path, with_query};
 
 /// Options of `settee health`.
-#[derive(Debug, clap::Args)]
+#[derive(clap::Args)]
 #[command(
     arg_required_else_help = true,
     after_long_help = "\
@@ -35,7 +35,7 @@ pub struct Args {
     socket: SocketArgs,
 }
 
-#[derive(Debug, Subcommand)]
+#[derive(Subcommand)]
 enum Action {
     /// Acknowledge losses: documents that targets refused, records that logs lost. Later losses are a new problem.
     #[command(after_long_help = "\
@@ -59,7 +59,7 @@ struct Acknowledged {
 ///
 /// # Errors
 /// See the exit codes above.
-pub fn run(args: &Args) -> Result<(), CliError> {
+pub fn run(args: &Args) -> CliResult {
     let Action::Ack { kind, subject } = &args.action;
     let Acknowledged { acknowledged } = block_on(async {
         let service = Service::at(&args.socket, |_, said| {
@@ -68,12 +68,17 @@ pub fn run(args: &Args) -> Result<(), CliError> {
                 "bad_request" => Exit::Usage,
                 _ => return None,
             };
-            let hint = "`settee status --check` lists the problems";
-            Some(CliError::new(code, said.reason_text(), hint))
+            Some(CliError::new(
+                code,
+                said.reason_text(),
+                "`settee status --check` lists the problems",
+            ))
         });
-        let subject = subject.iter().map(|subject| ("subject", subject.clone()));
         service
-            .delete(&with_query(&path(["_health", kind]), subject))
+            .delete(&with_query(
+                &path(["_health", kind]),
+                subject.iter().map(|subject| ("subject", subject.clone())),
+            ))
             .await
     })?;
     let lines = acknowledged.iter().map(|Problem { subject, cause, .. }| {

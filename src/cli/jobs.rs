@@ -20,7 +20,7 @@ use crate::actors::language::Registry;
 use crate::client::{ServiceError, path};
 use crate::replicator::selection::is_pattern;
 
-use super::exit::{CliError, Exit};
+use super::exit::{CliError, CliResult, Exit};
 use super::output;
 use super::service_socket::{Service, SocketArgs, block_on};
 use apply::{ApplyArgs, apply};
@@ -34,7 +34,7 @@ use verify::{VerifyArgs, verify};
 const SHOWN_MAX: usize = 100;
 
 /// Options of `settee jobs`.
-#[derive(Debug, clap::Args)]
+#[derive(clap::Args)]
 #[command(after_long_help = "\
 Exit codes:
   0   done
@@ -69,7 +69,7 @@ pub struct Args {
     socket: SocketArgs,
 }
 
-#[derive(Debug, Subcommand)]
+#[derive(Subcommand)]
 enum Action {
     /// List jobs, those in trouble first; the default.
     ///
@@ -177,7 +177,7 @@ Example:
 ///
 /// # Errors
 /// See the exit codes above.
-pub fn run(args: &Args, languages: &Registry) -> Result<(), CliError> {
+pub fn run(args: &Args, languages: &Registry) -> CliResult {
     match &args.action {
         Some(Action::Verify(verify_args)) => {
             verify(&args.socket, verify_args, args.json, languages)
@@ -196,7 +196,7 @@ impl Args {
     }
 }
 
-async fn carry_out(args: &Args, languages: &Registry) -> Result<(), CliError> {
+async fn carry_out(args: &Args, languages: &Registry) -> CliResult {
     let service = Service::at(&args.socket, explain);
     let (service, json) = (&service, args.json);
     match &args.action {
@@ -214,8 +214,15 @@ async fn carry_out(args: &Args, languages: &Registry) -> Result<(), CliError> {
             priority,
             options,
         }) => {
-            let name = BulkOrderName::Priority;
-            send(service, name, Some(*priority), names, options, json).await
+            send(
+                service,
+                BulkOrderName::Priority,
+                Some(*priority),
+                names,
+                options,
+                json,
+            )
+            .await
         }
         Some(Action::Apply(args)) => apply(service, args, json, languages).await,
         // Already run, without a runtime.
@@ -226,7 +233,7 @@ async fn carry_out(args: &Args, languages: &Registry) -> Result<(), CliError> {
 }
 
 /// Prints a job, or a document that has no job; for a pattern, at most [`SHOWN_MAX`] jobs with matching names.
-async fn show(service: &Service, name: &str, json: bool) -> Result<(), CliError> {
+async fn show(service: &Service, name: &str, json: bool) -> CliResult {
     let jobs = if is_pattern(name) {
         let query = JobsQuery {
             select: JobSelection {
@@ -292,12 +299,17 @@ fn job(value: &Value) -> String {
     let mut line = |name: &str, value: &Value| {
         text.push_str(&format!("{name:<30} {}\n", shown(value)));
     };
-    let members = value.as_object().into_iter().flatten();
-    for (name, member) in members.filter(|(name, _)| *name != "history") {
+    for (name, member) in value
+        .as_object()
+        .into_iter()
+        .flatten()
+        .filter(|(name, _)| *name != "history")
+    {
         match member {
             Value::Object(inner) => {
-                let figures = inner.iter();
-                figures.for_each(|(key, figure)| line(&format!("{name}.{key}"), figure));
+                inner
+                    .iter()
+                    .for_each(|(key, figure)| line(&format!("{name}.{key}"), figure));
             }
             member => line(name, member),
         }

@@ -4,7 +4,7 @@
 
 use serde_json::value::RawValue;
 
-use super::exit::{CliError, Exit};
+use super::exit::{CliError, CliResult, Exit};
 use super::output;
 use super::service_socket::{Service, SocketArgs, block_on};
 use super::status_table;
@@ -13,7 +13,7 @@ use crate::client::{path, with_query};
 use crate::query_server::status::{KilledProc, ProcRow};
 
 /// Options of `settee kill`.
-#[derive(Debug, clap::Args)]
+#[derive(clap::Args)]
 #[command(after_long_help = "\
 A running process is killed at once: its call fails with os_process_error, which names who ordered
 it, and may be retried. Any other is stopped in order: its input is closed, TERM follows after
@@ -57,17 +57,22 @@ fn proc_name(text: &str) -> Result<String, String> {
 ///
 /// # Errors
 /// See the exit codes above.
-pub fn run(args: &Args) -> Result<(), CliError> {
+pub fn run(args: &Args) -> CliResult {
     let text = block_on(async {
         let service = Service::at(&args.socket, |_, said| {
-            let hint = "`settee ps` lists the processes";
-            (said.name == "not_found")
-                .then(|| CliError::new(Exit::NotFound, said.reason_text(), hint))
+            (said.name == "not_found").then(|| {
+                CliError::new(
+                    Exit::NotFound,
+                    said.reason_text(),
+                    "`settee ps` lists the processes",
+                )
+            })
         });
         let (pool, number) = args.proc.rsplit_once('/').unwrap_or_default();
         let proc = path(["_procs", pool, number]);
-        let proc = with_query(&proc, [("now", args.now.to_string())]);
-        let killed: Box<RawValue> = service.delete(&proc).await?;
+        let killed: Box<RawValue> = service
+            .delete(&with_query(&proc, [("now", args.now.to_string())]))
+            .await?;
         Ok(if args.json {
             format!("{}\n", killed.get())
         } else {

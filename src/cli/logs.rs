@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::exit::CliError;
+use super::exit::CliResult;
 use super::output::Output;
-use super::service_socket::{Service, SocketArgs, block_on};
+use super::service_socket::{SocketArgs, block_on};
 use crate::client::{path, with_query};
 use json::shown::is_unprintable;
 
@@ -17,7 +17,7 @@ use json::shown::is_unprintable;
 const INTERVAL: Duration = Duration::from_millis(500);
 
 /// Options of `settee logs`.
-#[derive(Debug, clap::Args)]
+#[derive(clap::Args)]
 #[command(after_long_help = "\
 A line has its time, log or error, the function, and the message. The last 1,000 lines of each
 database, or 1 MiB, are kept until the service ends; a line tells how many were lost before they
@@ -68,15 +68,16 @@ struct Line {
 ///
 /// # Errors
 /// See the exit codes above.
-pub fn run(args: &Args) -> Result<(), CliError> {
+pub fn run(args: &Args) -> CliResult {
     block_on(async {
-        let service = Service::at(&args.socket, |_, _| None);
+        let service = args.socket.service();
         let mut output = Output::standard();
         let mut since = args.since;
         loop {
             let query = [("since", since.to_string())];
-            let log = path(["_tenants", &args.db, "log"]);
-            let lines = service.text(&with_query(&log, query)).await?;
+            let lines = service
+                .text(&with_query(&path(["_tenants", &args.db, "log"]), query))
+                .await?;
             let mut text = String::new();
             for line in lines.lines() {
                 let read: Line = serde_json::from_str(line).unwrap_or_default();
@@ -109,8 +110,12 @@ impl Line {
                 format!("{count} lines are lost")
             }
             _ => {
-                let parts = [self.ddoc.as_ref(), Some(&self.function), self.doc.as_ref()];
-                let place: Vec<&str> = parts.into_iter().flatten().map(String::as_str).collect();
+                let place: Vec<&str> =
+                    [self.ddoc.as_ref(), Some(&self.function), self.doc.as_ref()]
+                        .into_iter()
+                        .flatten()
+                        .map(String::as_str)
+                        .collect();
                 let name = self
                     .name
                     .as_ref()

@@ -8,13 +8,13 @@ mod markdown;
 
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::CommandFactory;
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
 
-use super::exit::CliError;
+use super::exit::{CliResult, IoAt};
 
 /// The source of the configuration's page; tests compare its tables with the keys.
 const CONFIGURATION: &str = include_str!("../../docs/configuration.md");
@@ -22,11 +22,14 @@ const CONFIGURATION: &str = include_str!("../../docs/configuration.md");
 /// The name of the manual, shown at the top of each page.
 const MANUAL: &str = "Settee";
 
+/// The program that the pages describe.
+const SOURCE: &str = concat!("settee ", env!("CARGO_PKG_VERSION"));
+
 /// No date; not empty, or the next argument would be taken for it.
 const NO_DATE: &str = " ";
 
 /// Options of `settee man`.
-#[derive(Debug, clap::Args)]
+#[derive(clap::Args)]
 #[command(after_long_help = "\
 Exit codes:
   0   the pages were written
@@ -44,23 +47,20 @@ pub struct Args {
 ///
 /// # Errors
 /// A failure to write.
-pub(super) fn run(args: &Args) -> Result<(), CliError> {
+pub(super) fn run(args: &Args) -> CliResult {
     let mut command = super::Cli::command().disable_help_subcommand(true);
     command.build();
     let mut pages = Vec::new();
-    add_pages(&command, &mut pages).map_err(|error| CliError::io("a page", &error))?;
+    add_pages(&command, &mut pages).io_at("a page")?;
     let name = "man5/settee.toml.5".to_owned();
     pages.push((name, configuration_page().render()));
     for (name, text) in pages {
         let path = args.folder.join(name);
-        write(&path, &text).map_err(|error| CliError::io(path.display(), &error))?;
+        fs::create_dir_all(path.parent().unwrap_or(&path))
+            .and_then(|()| fs::write(&path, &text))
+            .io_at(path.display())?;
     }
     Ok(())
-}
-
-fn write(path: &Path, text: &str) -> io::Result<()> {
-    fs::create_dir_all(path.parent().unwrap_or(path))?;
-    fs::write(path, text)
 }
 
 /// Adds the pages of a command and its subcommands, by file name.
@@ -68,11 +68,7 @@ fn add_pages(command: &clap::Command, pages: &mut Vec<(String, String)>) -> io::
     let man = Man::new(command.clone());
     let file = man.get_filename();
     let title = file.trim_end_matches(".1").to_uppercase();
-    let man = man
-        .title(title)
-        .date(NO_DATE)
-        .source(source())
-        .manual(MANUAL);
+    let man = man.title(title).date(NO_DATE).source(SOURCE).manual(MANUAL);
     let mut page = Vec::new();
     man.render_title(&mut page)?;
     man.render_name_section(&mut page)?;
@@ -106,8 +102,10 @@ fn add_pages(command: &clap::Command, pages: &mut Vec<(String, String)>) -> io::
         section.to_writer(&mut page)?;
     }
     see_also(&file).to_writer(&mut page)?;
-    let text = String::from_utf8_lossy(&page).into_owned();
-    pages.push((format!("man1/{file}"), text));
+    pages.push((
+        format!("man1/{file}"),
+        String::from_utf8_lossy(&page).into_owned(),
+    ));
     for below in commands() {
         add_pages(below, pages)?;
     }
@@ -140,13 +138,9 @@ fn see_also(file: &str) -> Roff {
     section
 }
 
-fn source() -> String {
-    format!("settee {}", env!("CARGO_PKG_VERSION"))
-}
-
 fn configuration_page() -> Roff {
     let mut page = Roff::new();
-    page.control("TH", ["SETTEE.TOML", "5", NO_DATE, &source(), MANUAL]);
+    page.control("TH", ["SETTEE.TOML", "5", NO_DATE, SOURCE, MANUAL]);
     page.control("SH", ["NAME"]);
     page.text([roman("settee.toml - the configuration of settee")]);
     page.control("SH", ["SYNOPSIS"]);

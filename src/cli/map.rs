@@ -27,8 +27,9 @@ use crate::actors::language::Registry;
 use crate::client::Client;
 use crate::config::{Config, LanguageCommand};
 use crate::functions::view::{
-    self, BadLines, Batches, BuiltinReducer, Counts, Grouping, Members, MissingId, Module, Order,
-    ProcessError, ProcessErrorKind, Processes, ReducePlan, Rows, Run, Totals, View, ViewError,
+    self, BadLines, Batches, BuiltinReducer, Counts, Grouping, MapSink, Members, MissingId, Module,
+    Order, ProcessError, ProcessErrorKind, Processes, ReducePlan, Rows, Run, Totals, View,
+    ViewError,
 };
 use crate::query_server::call::{Call, Subject};
 use crate::query_server::ddoc::DEFAULT_LANGUAGE;
@@ -38,7 +39,7 @@ use crate::query_server::told::Told;
 use couchjs::{members, syntax};
 
 use super::config_args::ConfigArgs;
-use super::exit::{CliError, Exit};
+use super::exit::{CliError, CliResult, Exit, IoAt};
 use super::service_socket::{SocketArgs, service_error};
 use csv::Csv;
 use errors::{Errors, Watched};
@@ -48,7 +49,7 @@ use progress::Progress;
 use sources::{Reducer, bad_input};
 
 /// Options of `settee map`.
-#[derive(Debug, clap::Args)]
+#[derive(clap::Args)]
 #[command(after_long_help = "\
 A document for which the map function throws gets no rows, as in CouchDB; standard error gets the
 first errors of each kind, with document, line and column, and the first lines that the function
@@ -133,7 +134,7 @@ enum Format {
 ///
 /// # Errors
 /// See the exit codes above.
-pub(super) fn run(args: &Args, languages: &Registry) -> Result<(), CliError> {
+pub(super) fn run(args: &Args, languages: &Registry) -> CliResult {
     let loaded = args.config.load(languages)?;
     let log_lines = LogLines::default();
     let log = Logger::root(log_lines.clone(), o!());
@@ -146,11 +147,17 @@ pub(super) fn run(args: &Args, languages: &Registry) -> Result<(), CliError> {
     let Some(map) = &args.map else {
         let selector = selector.expect("map: without a map function there is a selector");
         let input = sources::input(&args.input)?;
-        let bad = bad_lines.clone();
-        let done = select::run(selector, input, bad, &loaded.config, &args.input_name());
+        let done = select::run(
+            selector,
+            input,
+            bad_lines.clone(),
+            &loaded.config,
+            &args.input_name(),
+        );
         tell_skipped(bad_lines.as_deref());
         return done;
     };
+    let map_file = map.display().to_string();
     let map = sources::map(map, &args.language)?;
     let is_builtin = is_builtin(args, &loaded.config);
     let check = if is_builtin {
@@ -174,6 +181,7 @@ pub(super) fn run(args: &Args, languages: &Registry) -> Result<(), CliError> {
         languages,
         errors: Errors::new(log_lines.clone()),
         args,
+        map_file,
     };
     let input = sources::input(&args.input)?;
     let line_max = job.config.server.line_max;
@@ -182,13 +190,14 @@ pub(super) fn run(args: &Args, languages: &Registry) -> Result<(), CliError> {
     } else {
         Members::All
     };
-    let cutter = view::DocumentCutter::new(line_max)
-        .keeping(members)
-        .matching(selector)
-        .missing_id(MissingId::Numbered)
-        .skipping(bad_lines.clone());
-    let input = view::read_in_thread(input, cutter)
-        .map_err(|error| CliError::io("a thread for reading", &error))?;
+    let rules = view::DocumentRules {
+        members,
+        selector,
+        missing_id: MissingId::Numbered,
+        bad_lines: bad_lines.clone(),
+    };
+    let input = view::read_in_thread(input, view::DocumentCutter::new(line_max, rules))
+        .io_at("a thread for reading")?;
     let done = super::system()?.block_on(job.run(input, &log));
     log_lines.summarise();
     tell_skipped(bad_lines.as_deref());
@@ -230,6 +239,8 @@ fn is_builtin(args: &Args, config: &Config) -> bool {
 /// A run of the view.
 struct Job<'a> {
     args: &'a Args,
+    /// The file of the map function, for errors.
+    map_file: String,
     config: Config,
     languages: &'a Registry,
     view: View,
@@ -237,15 +248,23 @@ struct Job<'a> {
     errors: Errors,
 }
 
+/// What a run of the view needs besides the job.
+struct Work<'a> {
+    processes: &'a Processes,
+    input: Batches,
+    printer: &'a Printer,
+    progress: &'a Progress,
+    run: Run<'a>,
+}
+
 impl Job<'_> {
-    async fn run(&self, input: Batches, log: &Logger) -> Result<(), CliError> {
+    async fn run(&self, input: Batches, log: &Logger) -> CliResult {
         let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
         let subject = Subject {
             function: "map".to_owned(),
             ..Subject::default()
         };
-        let id = RequestId::made();
-        let call = Call::new(id, None, subject, true, RunTime::Whole, None);
+        let call = Call::new(RequestId::made(), None, subject, true, RunTime::Whole, None);
         let Some(socket) = &self.args.socket else {
             let pool = pool::Pool::start(&self.config, self.languages, log)?;
             let limit = self.config.query_server_config.os_process_limit as usize;
@@ -256,70 +275,67 @@ impl Job<'_> {
         };
         let socket = SocketArgs {
             socket: socket.clone(),
-        };
-        let socket = socket.path();
-        let connected = Client::connect(&socket).await;
-        let client = connected.map_err(|error| service_error(&socket, &error))?;
-        let processes = Processes::Service(client, Some(call));
-        self.produce(&processes, cores, input).await
+        }
+        .path();
+        let client = Client::connect(&socket)
+            .await
+            .map_err(|error| service_error(&socket, &error))?;
+        self.produce(&Processes::Service(client, Some(call)), cores, input)
+            .await
     }
 
     /// Maps, sorts, reduces and prints.
-    async fn produce(
-        &self,
-        processes: &Processes,
-        width: usize,
-        input: Batches,
-    ) -> Result<(), CliError> {
+    async fn produce(&self, processes: &Processes, width: usize, input: Batches) -> CliResult {
         let has_ids = self.args.reduce.is_none();
         let is_csv = self.args.output == Some(Format::Csv);
         let printer = Printer::start(is_csv.then_some(Csv { has_ids }))?;
         let counts = Rc::new(Counts::default());
         let progress = Progress::start(Rc::clone(&counts), self.args.unsorted);
-        let run = Run {
-            width,
-            order: Order::AsAnswered,
-            timeout: None,
-            counts: &counts,
+        let work = Work {
+            processes,
+            input,
+            printer: &printer,
+            progress: &progress,
+            run: Run {
+                width,
+                order: Order::AsAnswered,
+                timeout: None,
+                counts: &counts,
+            },
         };
-        let work = async {
+        let producing = async {
             match &self.reducer {
-                _ if self.args.unsorted => self.stream(processes, input, &printer, run).await,
-                Some(Reducer::Builtin(reducer)) => {
-                    self.total(reducer, processes, input, &printer, run, &progress)
-                        .await
-                }
-                _ => {
-                    self.collect(processes, input, &printer, run, &progress)
-                        .await
-                }
+                _ if self.args.unsorted => self.stream(work).await,
+                Some(Reducer::Builtin(reducer)) => self.total(reducer, work).await,
+                _ => self.collect(work).await,
             }
         };
         let produced = tokio::select! {
             biased;
             () = interrupt() => None,
-            produced = work => Some(produced),
+            produced = producing => Some(produced),
         };
         drop(progress);
         let printed = printer.finish().await;
         let Some(produced) = produced else {
             let (documents, rows) = (counts.documents.get(), counts.rows.get());
-            let what = format!("interrupted after {documents} documents and {rows} rows");
-            let hint = "run it again; only with --unsorted are rows printed as they come";
-            return Err(CliError::new(Exit::TryAgain, what, hint));
+            return Err(CliError::new(
+                Exit::TryAgain,
+                format!("interrupted after {documents} documents and {rows} rows"),
+                "run it again; only with --unsorted are rows printed as they come",
+            ));
         };
         if let Some(call) = processes.call() {
             let hints = call.take_hints();
             self.show_rest(&call.finish(None).told, &produced);
             if produced.is_ok() {
-                let file = shown(self.args.map.as_ref());
-                (hints.iter()).for_each(|hint| tell(&format!("{file}: {hint}")));
+                (hints.iter()).for_each(|hint| tell(&format!("{}: {hint}", self.map_file)));
             }
         }
         match produced {
             Ok(()) | Err(ViewError::Unwanted) => printed.and_then(|()| {
-                let map = shown(self.args.map.as_ref());
-                self.errors.summarise(&map, counts.documents.get())
+                self.errors
+                    .summarise(&self.map_file, counts.documents.get())
             }),
             Err(error) => Err(self.explain(&error)),
         }
@@ -327,32 +343,34 @@ impl Job<'_> {
 
     /// Shows the reports that were not shown with a document.
     fn show_rest(&self, told: &Told, produced: &Result<(), ViewError>) {
-        let file = match produced {
+        match produced {
             // The error is reported with its position.
-            Err(ViewError::Compile { .. }) => return,
-            Err(ViewError::Document { .. }) => self.args.map.as_ref(),
-            _ => self.args.reduce.as_ref(),
-        };
-        self.errors.show(told, &shown(file));
+            Err(ViewError::Compile { .. }) => {}
+            Err(ViewError::Document { .. }) => self.errors.show(told, &self.map_file),
+            _ => self.errors.show(told, &self.reduce_file()),
+        }
     }
 
-    /// Returns a sink that shows each document's log lines and errors, and passes the document on to `sink`.
-    fn watched<'a, S>(&'a self, sink: &'a S, file: &'a str) -> Watched<'a, S> {
-        let errors = &self.errors;
-        Watched { sink, errors, file }
-    }
-
-    async fn stream(
+    /// Passes each document on to `sink` after its log lines and errors are shown.
+    async fn map(
         &self,
+        sink: &impl MapSink,
         processes: &Processes,
         input: Batches,
-        printer: &Printer,
         run: Run<'_>,
     ) -> Result<(), ViewError> {
-        let file = shown(self.args.map.as_ref());
-        let sink = self.watched(printer, &file);
+        let watched = Watched {
+            sink,
+            errors: &self.errors,
+            file: &self.map_file,
+        };
+        view::map(&self.view, processes, input, &watched, run).await
+    }
+
+    async fn stream(&self, work: Work<'_>) -> Result<(), ViewError> {
+        let printer = work.printer;
         let mapped = tokio::select! {
-            mapped = view::map(&self.view, processes, input, &sink, run) => mapped,
+            mapped = self.map(printer, work.processes, work.input, work.run) => mapped,
             never = printer.flush_regularly() => match never {},
         };
         // Rows mapped before an error are printed as well.
@@ -362,43 +380,26 @@ impl Job<'_> {
     }
 
     /// Reduces rows as they are mapped, in the order of the input, which affects sums of floats.
-    async fn total(
-        &self,
-        reducer: &BuiltinReducer,
-        processes: &Processes,
-        input: Batches,
-        printer: &Printer,
-        run: Run<'_>,
-        progress: &Progress,
-    ) -> Result<(), ViewError> {
+    async fn total(&self, reducer: &BuiltinReducer, work: Work<'_>) -> Result<(), ViewError> {
+        let printer = work.printer;
         let totals = RefCell::new(Totals::new(reducer, self.args.grouping()));
-        let file = shown(self.args.map.as_ref());
-        let sink = self.watched(&totals, &file);
         let run = Run {
             order: Order::AsRead,
-            ..run
+            ..work.run
         };
-        view::map(&self.view, processes, input, &sink, run).await?;
-        progress.end();
+        self.map(&totals, work.processes, work.input, run).await?;
+        work.progress.end();
         for line in totals.into_inner().results() {
             wanted(printer.print(&line?).await)?;
         }
         wanted(printer.flush().await)
     }
 
-    async fn collect(
-        &self,
-        processes: &Processes,
-        input: Batches,
-        printer: &Printer,
-        run: Run<'_>,
-        progress: &Progress,
-    ) -> Result<(), ViewError> {
+    async fn collect(&self, work: Work<'_>) -> Result<(), ViewError> {
+        let (printer, processes) = (work.printer, work.processes);
         let rows = RefCell::new(Rows::default());
-        let file = shown(self.args.map.as_ref());
-        let sink = self.watched(&rows, &file);
-        view::map(&self.view, processes, input, &sink, run).await?;
-        progress.end();
+        self.map(&rows, processes, work.input, work.run).await?;
+        work.progress.end();
         let mut rows = rows.into_inner();
         rows.sort();
         if let Some(Reducer::Source(source)) = &self.reducer {
@@ -406,7 +407,7 @@ impl Job<'_> {
             let plan = ReducePlan {
                 source,
                 grouping: self.args.grouping(),
-                width: run.width,
+                width: work.run.width,
             };
             view::reduce(&self.view.language, processes, &rows, plan, write).await?;
         } else {
@@ -415,6 +416,12 @@ impl Job<'_> {
             }
         }
         wanted(printer.flush().await)
+    }
+
+    /// Returns the file of the reduce function, for errors.
+    fn reduce_file(&self) -> String {
+        let file = self.args.reduce.as_ref();
+        file.map_or_else(String::new, |file| file.display().to_string())
     }
 
     fn map_source(&self) -> String {
@@ -446,24 +453,26 @@ impl Job<'_> {
             caret,
             ..
         } = &mistake;
-        let message = format!("{file}:{line}:{column}: {error}\n  {source_line}\n  {caret}");
-        CliError::new(Exit::Data, message, hint)
+        CliError::new(
+            Exit::Data,
+            format!("{file}:{line}:{column}: {error}\n  {source_line}\n  {caret}"),
+            hint,
+        )
     }
 
     /// Converts an error for the user: the file, the line, the remedy.
     fn explain(&self, error: &ViewError) -> CliError {
-        let (map, reduce) = (
-            shown(self.args.map.as_ref()),
-            shown(self.args.reduce.as_ref()),
-        );
+        let reduce = self.reduce_file();
         let input = self.args.input_name();
         let data = |place: String, hint: &str| CliError::at(Exit::Data, place, error, hint);
         match error {
             ViewError::Input(error) => bad_input(&input, error),
-            ViewError::Compile { .. } => {
-                let hint = "correct the function, or name its --language";
-                self.wrong(&map, &self.map_source(), error, hint)
-            }
+            ViewError::Compile { .. } => self.wrong(
+                &self.map_file,
+                &self.map_source(),
+                error,
+                "correct the function, or name its --language",
+            ),
             ViewError::Document { .. } => {
                 data(input, "correct the map function, or take the document out")
             }
@@ -513,9 +522,4 @@ fn no_process(error: &ProcessError, language: &str) -> CliError {
 /// Returns an error if the reader has closed.
 fn wanted(is_wanted: bool) -> Result<(), ViewError> {
     is_wanted.then_some(()).ok_or(ViewError::Unwanted)
-}
-
-/// Returns a file's name for errors.
-fn shown(file: Option<&PathBuf>) -> String {
-    file.map_or_else(String::new, |file| file.display().to_string())
 }

@@ -46,9 +46,9 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::app::DaemonBuilder;
 use child::watches::{self, WATCHES_MIN};
-use exit::{CliError, EVENT_LOOP, Exit};
+use exit::{CliError, CliResult, EVENT_LOOP, Exit, IoAt};
 
-#[derive(Debug, Parser)]
+#[derive(Parser)]
 #[command(
     name = "settee",
     about,
@@ -78,7 +78,7 @@ pub(crate) struct Cli {
     command: Command,
 }
 
-#[derive(Debug, Subcommand)]
+#[derive(Subcommand)]
 enum Command {
     /// Run the service in the foreground.
     ///
@@ -200,10 +200,7 @@ fn main(arguments: Vec<OsString>, builder: DaemonBuilder) -> ExitCode {
     // been printed.
     match panic::catch_unwind(AssertUnwindSafe(|| dispatch(cli.command, builder))) {
         Ok(Ok(())) => Exit::Ok.into(),
-        Ok(Err(error)) => {
-            error.report();
-            error.code.into()
-        }
+        Ok(Err(error)) => error.report(),
         Err(_) => Exit::Internal.into(),
     }
 }
@@ -246,19 +243,17 @@ fn joined_lines(text: &str) -> String {
 const EXAMPLE_INDENTATION: usize = 4;
 
 /// Makes the event loop of a subcommand with actors.
-fn system() -> Result<SystemRunner, CliError> {
+fn system() -> CliResult<SystemRunner> {
     // `System::new` panics if it cannot create the event loop.
-    let room = watches::require(WATCHES_MIN);
-    room.map_err(|error| CliError::no_room(EVENT_LOOP, &error))?;
+    watches::require(WATCHES_MIN).map_err(|error| CliError::no_room(EVENT_LOOP, &error))?;
     Ok(System::new())
 }
 
-fn dispatch(command: Command, builder: DaemonBuilder) -> Result<(), CliError> {
+fn dispatch(command: Command, builder: DaemonBuilder) -> CliResult {
     if command.holds_secrets() {
         // First, because it runs programs that gain privileges when started, which the hardening forbids.
         child::cell::subordinate::prepare();
-        hardening::harden()
-            .map_err(|error| CliError::io("the protection of this process", &error))?;
+        hardening::harden().io_at("the protection of this process")?;
     }
     let languages = &builder.languages;
     match command {
@@ -295,9 +290,7 @@ fn usage(error: &clap::Error) -> ExitCode {
     // The standard library may have buffered unwritten text.
     match printed.and_then(|()| io::stdout().flush()) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {
-            let error = CliError::io("standard output", &error);
-            error.report();
-            error.code.into()
+            CliError::io("standard output", &error).report()
         }
         _ => Exit::Ok.into(),
     }

@@ -7,7 +7,7 @@
 use std::io::{self, Write};
 use std::ops::ControlFlow;
 
-use super::exit::CliError;
+use super::exit::{CliError, CliResult};
 
 /// A sink for lines.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ impl<W: Write> Output<W> {
     ///
     /// # Errors
     /// Any write failure except a closed pipe; the host's fault.
-    pub fn write(&mut self, text: &str) -> Result<ControlFlow<()>, CliError> {
+    pub fn write(&mut self, text: &str) -> CliResult<ControlFlow<()>> {
         self.write_bytes(text.as_bytes())
     }
 
@@ -42,7 +42,7 @@ impl<W: Write> Output<W> {
     ///
     /// # Errors
     /// As [`Output::write`].
-    pub(crate) fn write_bytes(&mut self, bytes: &[u8]) -> Result<ControlFlow<()>, CliError> {
+    pub(crate) fn write_bytes(&mut self, bytes: &[u8]) -> CliResult<ControlFlow<()>> {
         let written = self.sink.write_all(bytes).and_then(|()| self.sink.flush());
         match written {
             Ok(()) => Ok(ControlFlow::Continue(())),
@@ -56,7 +56,7 @@ impl<W: Write> Output<W> {
 ///
 /// # Errors
 /// As [`Output::write`].
-pub fn print(text: &str) -> Result<(), CliError> {
+pub fn print(text: &str) -> CliResult {
     Output::standard().write(text).map(drop)
 }
 

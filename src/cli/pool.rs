@@ -14,14 +14,14 @@ use crate::client::{PoolChange, ServiceError, path, with_query};
 use crate::config::PoolConfig;
 use crate::query_server::status::{DaemonStatus, PoolStatus, ProcStatus};
 
-use super::exit::{CliError, Exit};
+use super::exit::{CliError, CliResult, Exit};
 use super::output;
 use super::service_socket::{Service, SocketArgs, block_on};
 use super::status_table;
 use super::terminal::TableArgs;
 
 /// Options of `settee pool`.
-#[derive(Debug, clap::Args)]
+#[derive(clap::Args)]
 #[command(
     arg_required_else_help = true,
     after_long_help = "\
@@ -50,7 +50,7 @@ pub struct Args {
     socket: SocketArgs,
 }
 
-#[derive(Debug, Subcommand)]
+#[derive(Subcommand)]
 enum Action {
     /// Show every pool with its language, group, limit and processes.
     #[command(after_long_help = "\
@@ -108,7 +108,7 @@ Example:
     },
 }
 
-#[derive(Debug, clap::Args)]
+#[derive(clap::Args)]
 struct PlanArgs {
     /// Print what would change, and change nothing.
     #[arg(long)]
@@ -132,7 +132,7 @@ struct Changed {
     changes: Vec<PoolChange>,
 }
 
-#[derive(Debug, clap::Args)]
+#[derive(clap::Args)]
 struct AddArgs {
     /// The new pool's name.
     name: String,
@@ -146,14 +146,14 @@ struct AddArgs {
 }
 
 /// An option for each key of a pool that a request may set, with the configuration's description.
-#[derive(Debug)]
 struct KeyArgs(Vec<(String, String)>);
 
 impl clap::Args for KeyArgs {
     fn augment_args(command: clap::Command) -> clap::Command {
         PoolConfig::keys_of_requests().fold(command, |command, key| {
-            let dashed = key.name.replace('_', "-");
-            let option = clap::Arg::new(key.name).long(dashed).alias(key.name);
+            let option = clap::Arg::new(key.name)
+                .long(key.name.replace('_', "-"))
+                .alias(key.name);
             let option = option.value_name("VALUE").help(key.plain_sentence());
             command.arg(match key.name {
                 "language" => option.short('l').required(true),
@@ -203,25 +203,15 @@ fn settings(pairs: &[(String, String)]) -> Map<String, Value> {
         .collect()
 }
 
-impl AddArgs {
-    /// Returns the settings: each option is named after its key.
-    fn settings(&self) -> Map<String, Value> {
-        let mut all = settings(&self.settings);
-        all.extend(settings(&self.keys.0));
-        all
-    }
-}
-
 /// Runs the subcommand.
 ///
 /// # Errors
 /// See the exit codes above.
-pub fn run(args: &Args) -> Result<(), CliError> {
-    let text = block_on(perform(args))?;
-    output::print(&text)
+pub fn run(args: &Args) -> CliResult {
+    output::print(&block_on(perform(args))?)
 }
 
-async fn perform(args: &Args) -> Result<String, CliError> {
+async fn perform(args: &Args) -> CliResult<String> {
     let service = Service::at(&args.socket, mistake);
     let json = args.json;
     let changed = |Changed { changes }| {
@@ -234,16 +224,17 @@ async fn perform(args: &Args) -> Result<String, CliError> {
         };
         shown(json, &changes, text)
     };
-    match &args.action {
+    Ok(match &args.action {
         Action::List(table) => {
             let pools = service.get::<DaemonStatus>("/_status").await?.pools;
-            Ok(shown(json, &pools, || {
-                status_table::pools(&pools, table.layout())
-            }))
+            shown(json, &pools, || status_table::pools(&pools, table.layout()))
         }
         Action::Add(add) => {
             let path = add.plan.path(&add.name, "add");
-            Ok(changed(service.put(&path, &add.settings()).await?))
+            let mut all = settings(&add.settings);
+            // Each option is named after its key.
+            all.extend(settings(&add.keys.0));
+            changed(service.put(&path, &all).await?)
         }
         Action::Set {
             name,
@@ -251,7 +242,7 @@ async fn perform(args: &Args) -> Result<String, CliError> {
             plan,
         } => {
             let path = plan.path(name, "change");
-            Ok(changed(service.put(&path, &settings(pairs)).await?))
+            changed(service.put(&path, &settings(pairs)).await?)
         }
         Action::Remove {
             name,
@@ -259,20 +250,18 @@ async fn perform(args: &Args) -> Result<String, CliError> {
             plan,
         } => {
             let mode = if *immediate { "immediate" } else { "graceful" };
-            Ok(changed(service.delete(&plan.path(name, mode)).await?))
+            changed(service.delete(&plan.path(name, mode)).await?)
         }
         Action::Unthrottle { name } => {
             let path = path(["_pools", name, "_unthrottle"]);
             let answer: Value = service.post(&path, &()).await?;
             let lifted = answer["was_throttled"] == true;
-            let text = || {
-                if lifted {
-                    format!("{name} starts processes again\n")
-                } else {
-                    format!("{name} was not throttled\n")
-                }
+            let text = if lifted {
+                "starts processes again"
+            } else {
+                "was not throttled"
             };
-            Ok(shown(json, &lifted, text))
+            shown(json, &lifted, || format!("{name} {text}\n"))
         }
         Action::Procs { name, table } => {
             let pool = PoolStatus {
@@ -283,11 +272,11 @@ async fn perform(args: &Args) -> Result<String, CliError> {
                     .procs,
                 ..PoolStatus::default()
             };
-            Ok(shown(json, &pool.procs, || {
+            shown(json, &pool.procs, || {
                 status_table::processes(std::slice::from_ref(&pool), table.layout())
-            }))
+            })
         }
-    }
+    })
 }
 
 /// The processes of a pool.
@@ -312,8 +301,11 @@ fn mistake(_: &Path, said: &ServiceError) -> Option<CliError> {
         "bad_request" | "file_exists" => Exit::Usage,
         _ => return None,
     };
-    let hint = "`settee pool list` shows the pools, docs/configuration.md the settings";
-    Some(CliError::new(code, said.reason_text(), hint))
+    Some(CliError::new(
+        code,
+        said.reason_text(),
+        "`settee pool list` shows the pools, docs/configuration.md the settings",
+    ))
 }
 
 #[cfg(test)]

@@ -4,16 +4,18 @@
 
 use serde_json::value::RawValue;
 
-use super::exit::{CliError, Exit};
+use super::exit::{CliError, CliResult, Exit};
 use super::service_socket::{Service, SocketArgs, block_on};
 use super::status_table;
-use super::table::{Cell, Layout, columns, count, duration, microseconds, number, state, text};
+use super::table::{
+    Cell, Layout, columns, count, duration, microseconds, number, or_dash, state, text,
+};
 use super::watch::WatchArgs;
 use crate::client::with_query;
 use crate::query_server::status::{ProcPage, ProcRow};
 
 /// Options of `settee ps`.
-#[derive(Debug, clap::Args)]
+#[derive(clap::Args)]
 #[command(after_long_help = "\
 Busy processes come first, the longest-running at the top. STATE is running (a call, or a command of
 its holder), teaching (it learns a design document, is reset, or forgets), lent (its holder sends
@@ -45,16 +47,24 @@ pub struct Args {
 ///
 /// # Errors
 /// See the exit codes above.
-pub fn run(args: &Args) -> Result<(), CliError> {
+pub fn run(args: &Args) -> CliResult {
     block_on(async {
         let service = Service::at(&args.socket, |_, said| {
-            let hint = "`settee pool list` shows the pools";
-            (said.name == "not_found")
-                .then(|| CliError::new(Exit::NotFound, said.reason_text(), hint))
+            (said.name == "not_found").then(|| {
+                CliError::new(
+                    Exit::NotFound,
+                    said.reason_text(),
+                    "`settee pool list` shows the pools",
+                )
+            })
         });
         let ask = async || {
-            let pool = args.pool.iter().map(|pool| ("pool", pool.clone()));
-            let procs: Box<RawValue> = service.get(&with_query("/_procs", pool)).await?;
+            let procs: Box<RawValue> = service
+                .get(&with_query(
+                    "/_procs",
+                    args.pool.iter().map(|pool| ("pool", pool.clone())),
+                ))
+                .await?;
             Ok(if args.watch.json {
                 format!("{}\n", procs.get())
             } else {
@@ -66,7 +76,7 @@ pub fn run(args: &Args) -> Result<(), CliError> {
 }
 
 fn table(page: &ProcPage, layout: Layout) -> String {
-    let known = count(page.total_rows, "process", "processes");
+    let known = count(page.total_rows, "process");
     let first = if page.procs.len() < page.total_rows {
         format!(", the first {}", page.procs.len())
     } else {
@@ -78,21 +88,28 @@ fn table(page: &ProcPage, layout: Layout) -> String {
 }
 
 fn row(proc: &ProcRow) -> Vec<Cell> {
-    let memory = proc.memory.map(|bytes| format!("{}MiB", bytes >> 20));
     vec![
-        text("PROC", Some(&proc.name)).whole(),
-        number("PID", proc.os_pid).rank(3),
-        text("LANGUAGE", Some(&proc.language)).rank(7),
-        state("STATE", Some(&proc.state)),
-        number("FOR", Some(duration(proc.state_ms))),
-        text("HOLDER", proc.holder.as_ref().map(status_table::holder)).rank(1),
-        text("DATABASE", proc.db.as_ref()),
-        text("DESIGN DOCUMENT", proc.ddoc.as_ref()).rank(2),
-        text("FUNCTION", proc.function.as_ref()),
-        number("USES", proc.uses).rank(6),
-        number("CPU", proc.cpu_us.map(microseconds)).rank(4),
-        number("MEMORY", memory).rank(5),
-        text("REQUEST", proc.request_id.as_ref()).rank(8),
+        text("PROC", &proc.name).whole(),
+        number("PID", or_dash(proc.os_pid)).rank(3),
+        text("LANGUAGE", &proc.language).rank(7),
+        state("STATE", &proc.state),
+        number("FOR", duration(proc.state_ms)),
+        text(
+            "HOLDER",
+            or_dash(proc.holder.as_ref().map(status_table::holder)),
+        )
+        .rank(1),
+        text("DATABASE", or_dash(proc.db.as_ref())),
+        text("DESIGN DOCUMENT", or_dash(proc.ddoc.as_ref())).rank(2),
+        text("FUNCTION", or_dash(proc.function.as_ref())),
+        number("USES", or_dash(proc.uses)).rank(6),
+        number("CPU", or_dash(proc.cpu_us.map(microseconds))).rank(4),
+        number(
+            "MEMORY",
+            or_dash(proc.memory.map(|bytes| format!("{}MiB", bytes >> 20))),
+        )
+        .rank(5),
+        text("REQUEST", or_dash(proc.request_id.as_ref())).rank(8),
     ]
 }
 

@@ -29,7 +29,7 @@ use crate::actors::proc_manager::ProcManager;
 use crate::actors::replication_job::ReplicationJob;
 use crate::app::replication::job_settings;
 use crate::auth::rights::CallerLimits;
-use crate::config::Config;
+use crate::config::{Config, Replicator};
 use crate::functions::caller::Caller;
 use crate::functions::{QueryServers, filter_pool};
 use crate::logging::Logging;
@@ -48,7 +48,7 @@ use replication::refused::RefusedDoc;
 use replication::spec::{Replication, SpecError, UserCtx};
 
 use super::config_args::ConfigArgs;
-use super::exit::{CliError, Exit};
+use super::exit::{CliError, CliResult, Exit};
 use super::map::pool::Pool;
 use super::terminal::ClearingDrain;
 use super::{output, system};
@@ -59,7 +59,7 @@ use refusals::Refusals;
 pub(super) use verify::Comparing;
 
 /// Options of `settee replicate`.
-#[derive(Debug, clap::Args)]
+#[derive(clap::Args)]
 #[command(after_long_help = "\
 SOURCE and TARGET are URLs of databases, with a name and password for Basic authentication or a
 session: http://NAME:PASSWORD@host:5984/db. Other users of the machine can see passwords on a command
@@ -118,16 +118,19 @@ enum When {
 ///
 /// # Errors
 /// See the exit codes above.
-pub(super) fn run(args: &Args, languages: &Registry) -> Result<(), CliError> {
-    let loaded = args.config.load(languages)?;
-    let mut config = loaded.config;
+pub(super) fn run(args: &Args, languages: &Registry) -> CliResult {
+    let mut config = args.config.load(languages)?.config;
     if args.insecure {
         config.replicator.verify_ssl_certificates = false;
     }
     let body = args.options.body()?;
-    let defaults = replicator::defaults(&config.replicator);
-    let replication = Replication::parse(&body, &defaults, UserCtx::default(), None)
-        .map_err(|error| wrong_replication(&error))?;
+    let replication = Replication::parse(
+        &body,
+        &replicator::defaults(&config.replicator),
+        UserCtx::default(),
+        None,
+    )
+    .map_err(|error| wrong_replication(&error))?;
     let comparing = args.verify.map(|_| Comparing {
         deep: args.deep,
         resume: args.resume.clone(),
@@ -136,9 +139,11 @@ pub(super) fn run(args: &Args, languages: &Registry) -> Result<(), CliError> {
     });
     let is_endless = replication.options.continuous && args.verify == Some(When::After);
     if is_endless {
-        let message = "a continuous replication has no end after which it could be verified";
-        let hint = "run --verify=only while it replicates";
-        return Err(CliError::new(Exit::Usage, message, hint));
+        return Err(CliError::new(
+            Exit::Usage,
+            "a continuous replication has no end after which it could be verified",
+            "run --verify=only while it replicates",
+        ));
     }
     let logging = Logging::to_stderr(&config.log);
     let run = Run {
@@ -178,7 +183,7 @@ pub(super) fn verify(
     languages: &Registry,
     refused: Vec<RefusedDoc>,
     comparing: Comparing,
-) -> Result<bool, CliError> {
+) -> CliResult<bool> {
     let logging = Logging::to_stderr(&config.log);
     let run = Run {
         log: logger(&logging),
@@ -195,8 +200,10 @@ pub(super) fn verify(
 
 /// Progress and summary show normal events, so the log omits them.
 fn logger(logging: &Logging) -> Logger {
-    let log = ClearingDrain(logging.logger.clone());
-    Logger::root(LevelFilter::new(log, Level::Warning).ignore_res(), o!())
+    Logger::root(
+        LevelFilter::new(ClearingDrain(logging.logger.clone()), Level::Warning).ignore_res(),
+        o!(),
+    )
 }
 
 /// The work to do.
@@ -241,7 +248,7 @@ impl Handler<JobEvent> for Listener {
 
 impl Run<'_> {
     /// Returns the result of [`Self::compare`]; `false` if nothing was compared.
-    async fn run(self) -> Result<bool, CliError> {
+    async fn run(self) -> CliResult<bool> {
         let pool = match self.replication.options.filter_at {
             FilterAt::Source => None,
             FilterAt::Settee => Some(Pool::start(&self.config, self.languages, &self.log)?),
@@ -257,7 +264,7 @@ impl Run<'_> {
         done
     }
 
-    async fn replicate_and_compare(mut self, filters: FilterPool) -> Result<bool, CliError> {
+    async fn replicate_and_compare(mut self, filters: FilterPool) -> CliResult<bool> {
         let prepared = self.prepare().await?;
         if self.replicates && !self.replicate(&prepared, filters.clone()).await? {
             return Ok(false);
@@ -269,14 +276,9 @@ impl Run<'_> {
     }
 
     /// Returns whether everything is replicated; false after an interrupt.
-    async fn replicate(
-        &mut self,
-        prepared: &Prepared,
-        filters: FilterPool,
-    ) -> Result<bool, CliError> {
+    async fn replicate(&mut self, prepared: &Prepared, filters: FilterPool) -> CliResult<bool> {
         let (events, mut told) = mpsc::unbounded_channel();
-        let events = Listener(events).start().recipient();
-        let job = self.start(prepared, events, filters);
+        let job = self.start(prepared, Listener(events).start().recipient(), filters);
         let stopper = actix_rt::spawn(stop_on_signals(job));
         let mut progress = Progress::start();
         let mut last = None;
@@ -307,25 +309,22 @@ impl Run<'_> {
         self.refusals.flush()?;
         if let Some(last) = &last {
             let summary = summary(&end, last, began_with, &self.refusals);
-            match self.comparing.as_ref().is_some_and(|how| how.json) {
+            if self.comparing.as_ref().is_some_and(|how| how.json) {
                 // Only JSON goes to standard output.
-                true => output::print_error(&summary),
-                false => output::print(&summary)?,
+                output::print_error(&summary)
+            } else {
+                output::print(&summary)?
             }
         }
         match end {
             JobEnd::Normal(_) => Ok(true),
             JobEnd::Stopped => Ok(false),
-            JobEnd::Crashed(crash) => Err(explain(&crash)),
+            JobEnd::Crashed(crash) => Err(explain(crash)),
         }
     }
 
-    async fn prepare(&self) -> Result<Prepared, CliError> {
-        let replicator = &self.config.replicator;
-        let config_error =
-            |what: String| CliError::new(Exit::Config, what, "correct it in [replicator]");
-        let http = Http::new(replicator::http_config(replicator), &self.log)
-            .map_err(|error| config_error(error.to_string()))?;
+    async fn prepare(&self) -> CliResult<Prepared> {
+        let http = http_client(&self.config.replicator, &self.log)?;
         let identity = identity::of(&self.config, &self.log).await;
         let code = self.filter_code(&http).await?;
         let id = replication_id(&self.replication, &identity, code.as_deref());
@@ -349,34 +348,55 @@ impl Run<'_> {
             events,
             log: self.log.new(o!("replication" => id_text)),
         };
-        let http = prepared.http.clone();
         let settings = JobSettings {
             // No other jobs start, so there is nothing to spread.
             startup_jitter: Duration::ZERO,
-            ..job_settings(&self.config.replicator, http, identity, filters)
+            ..job_settings(
+                &self.config.replicator,
+                prepared.http.clone(),
+                identity,
+                filters,
+            )
         };
         ReplicationJob::new(JobStart { run, settings }).start()
     }
 
     /// Fetches the code of the filter, which is part of the replication's id; `None` without a filter function.
-    async fn filter_code(&self, http: &Http) -> Result<Option<String>, CliError> {
+    async fn filter_code(&self, http: &Http) -> CliResult<Option<String>> {
         let options = &self.replication.options;
-        let settings = HttpSettings::of_source(options, self.config.replicator.health_threshold);
         let source = http
-            .endpoint(&self.replication.source, settings)
-            .map_err(|error| explain(&error.into()))?;
-        let code = fetch_code(&source, &options.filter).await;
-        code.map_err(|error| {
+            .endpoint(
+                &self.replication.source,
+                HttpSettings::of_source(options, self.config.replicator.health_threshold),
+            )
+            .map_err(explain)?;
+        fetch_code(&source, &options.filter).await.map_err(|error| {
             let by_kind = match error.kind {
                 FilterErrorKind::Refused => (Exit::NoPermission, GIVE_PASSWORD),
                 FilterErrorKind::Missing => (Exit::Data, CORRECT_FILTER),
                 FilterErrorKind::Unknown => (Exit::TryAgain, "check that the source is reachable"),
             };
-            let by_cause = error.cause().and_then(settings_to_correct);
-            let (exit, hint) = by_cause.unwrap_or(by_kind);
+            let (exit, hint) = error
+                .cause()
+                .and_then(settings_to_correct)
+                .unwrap_or(by_kind);
             CliError::new(exit, error.to_string(), hint)
         })
     }
+}
+
+/// Makes the HTTP client of replications.
+///
+/// # Errors
+/// `[replicator]` names unusable files or addresses.
+pub(super) fn http_client(config: &Replicator, log: &Logger) -> CliResult<Http> {
+    Http::new(replicator::http_config(config), log).map_err(|error| {
+        CliError::new(
+            Exit::Config,
+            error.to_string(),
+            "correct it in [replicator]",
+        )
+    })
 }
 
 /// Returns filters that run in the processes of a manager on this thread.
@@ -396,14 +416,14 @@ async fn stop_on_signals(job: Addr<ReplicationJob>) {
     ) else {
         return;
     };
-    tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
-    }
+    let mut next = async || {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+    };
+    next().await;
     job.tell(StopJob);
-    tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
-    }
+    next().await;
     std::process::exit(i32::from(Exit::TryAgain as u8));
 }

@@ -27,17 +27,17 @@ use crate::messages::config_listener::Reload;
 use crate::operations::Route;
 use crate::otp::pid::ExitReason;
 use crate::tls::CertificateError;
-use child::cell::{enter_leaf_group, remove_abandoned_groups};
+use child::cell::OwnGroups;
 use child::watches::{self, WATCHES_MIN};
 use store::{OpenProblem, StoreError};
 
 use super::config_args::ConfigArgs;
-use super::exit::{CliError, Exit};
+use super::exit::{CliError, CliResult, Exit, IoAt};
 use super::output;
 use super::service_manager;
 
 /// Options of `settee serve`.
-#[derive(Debug, clap::Args)]
+#[derive(clap::Args)]
 #[command(after_long_help = "\
 Listens on the Unix socket [server] socket, for HTTP on X.http.sock beside X.sock, on [server] http
 (127.0.0.1:5995 by default, off for none) and with TLS on [ssl], and for clients that log in on
@@ -79,7 +79,7 @@ const GROUP_ROUNDS_MAX: u32 = 100;
 ///
 /// # Errors
 /// The configuration or the socket is wrong, or the service gave up.
-pub(super) fn run(args: &Args, mut builder: DaemonBuilder) -> Result<(), CliError> {
+pub(super) fn run(args: &Args, mut builder: DaemonBuilder) -> CliResult {
     // Anyone who may write to a socket may connect: deny that to others even before the socket gets its own mode.
     let mask = umask(Mode::RWXU);
     umask(mask | Mode::WGRP | Mode::WOTH);
@@ -95,22 +95,22 @@ pub(super) fn run(args: &Args, mut builder: DaemonBuilder) -> Result<(), CliErro
     } = crate::config::load(&sources)?;
     let logs = Logs::open(&config.log)?;
     let log = logs.log.logger.clone();
-    let files = logs.reopeners();
+    let reopeners = logs.all().filter_map(|(_, log)| log.reopener());
+    let files: Vec<Reopener> = reopeners.collect();
     for notice in &notices {
         warn!(log, "a setting has no effect"; "line" => notice.to_string());
     }
     raise_open_files(&log);
     libraries::take_over(log.new(o!("component" => "http")));
-    enter_leaf_group();
-    remove_abandoned_groups(0);
+    OwnGroups::read().enter_leaf();
+    OwnGroups::read().remove_abandoned(0);
     let system = super::system()?;
     let ended = system.block_on(async move {
         builder.sources = Some(sources);
         logs.give(&mut builder, &config.log);
-        let mut signals = Signals::catch().map_err(|error| CliError::io("signals", &error))?;
+        let mut signals = Signals::catch().io_at("signals")?;
         let app = builder.start(config, log.clone()).await?;
-        let listening = listening(&app);
-        if let Err(error) = output::print(&listening) {
+        if let Err(error) = output::print(&listening(&app)) {
             // The service must end inside its runtime.
             app.stop(true).await;
             return Err(error);
@@ -122,7 +122,7 @@ pub(super) fn run(args: &Args, mut builder: DaemonBuilder) -> Result<(), CliErro
         beat.abort();
         ended
     });
-    remove_abandoned_groups(GROUP_ROUNDS_MAX);
+    OwnGroups::read().remove_abandoned(GROUP_ROUNDS_MAX);
     ended
 }
 
@@ -134,15 +134,18 @@ struct Logs {
 }
 
 impl Logs {
-    fn open(config: &Log) -> Result<Self, CliError> {
+    fn open(config: &Log) -> CliResult<Self> {
         let calls = Log {
             level: LogLevel::Info,
             format: LogFormat::Json,
             ..config.clone()
         };
         let file = |key, path: &Option<PathBuf>, config| {
-            let path = path.as_deref();
-            path.map(|path| log_file(key, path, config)).transpose()
+            let open = |path| {
+                let log = Logging::to_file(config, path);
+                log.map_err(|error| log_file_error(key, path, &error))
+            };
+            path.as_deref().map(open).transpose()
         };
         let log = file("file", &config.file, config)?;
         Ok(Self {
@@ -159,17 +162,14 @@ impl Logs {
         [("log", &*self.log)].into_iter().chain(access).chain(audit)
     }
 
-    fn reopeners(&self) -> Vec<Reopener> {
-        self.all().filter_map(|(_, log)| log.reopener()).collect()
-    }
-
     /// Makes a service use these logs.
     fn give(&self, builder: &mut DaemonBuilder, config: &Log) {
-        let access = self.access.as_ref();
-        builder.access_log = access.map(|access| access.logger.clone());
+        builder.access_log = self.access.as_ref().map(|access| access.logger.clone());
         builder.audit = self.audit.as_ref().map(|audit| {
-            let required = config.audit_required.then(|| audit.losses());
-            AuditLog::new(audit.logger.clone(), required)
+            AuditLog::new(
+                audit.logger.clone(),
+                config.audit_required.then(|| audit.losses()),
+            )
         });
         let losses = self.all().map(|(name, log)| (name, log.losses()));
         builder.metrics.watch_logs(losses.collect());
@@ -178,20 +178,17 @@ impl Logs {
     }
 }
 
-/// Starts a log in the file of a configuration key.
-fn log_file(key: &str, path: &Path, config: &Log) -> Result<Logging, CliError> {
-    Logging::to_file(config, path).map_err(|error| log_file_error(key, path, &error))
-}
-
 /// Returns the error of a log file that cannot be opened.
 pub(super) fn log_file_error(key: &str, path: &Path, error: &io::Error) -> CliError {
     use io::ErrorKind::{IsADirectory, NotADirectory, NotFound};
     let place = format!("[log] {key} {}", path.display());
     match error.kind() {
-        NotFound | NotADirectory | IsADirectory => {
-            let hint = "make its folder, or name a file";
-            CliError::at(Exit::Config, place, error, hint)
-        }
+        NotFound | NotADirectory | IsADirectory => CliError::at(
+            Exit::Config,
+            place,
+            error,
+            "make its folder, or name a file",
+        ),
         _ => CliError::io(place, error),
     }
 }
@@ -199,17 +196,15 @@ pub(super) fn log_file_error(key: &str, path: &Path, error: &io::Error) -> CliEr
 /// Returns the addresses of the service, one per line.
 fn listening(app: &Daemon) -> String {
     let mut lines = vec![format!("listening on unix:{}", app.socket().display())];
-    let (tcp, http) = (app.tcp(), app.http());
-    lines.extend(tcp.map(|address| format!("listening on tcp:{address}")));
-    lines.extend(
-        app.tls()
-            .map(|address| format!("listening on tls:{address}")),
-    );
-    lines.extend(http.map(|address| format!("listening on http://{address}/")));
-    lines.extend(
-        app.https()
-            .map(|address| format!("listening on https://{address}/")),
-    );
+    let addresses = [
+        ("tcp:", app.tcp(), ""),
+        ("tls:", app.tls(), ""),
+        ("http://", app.http(), "/"),
+        ("https://", app.https(), "/"),
+    ];
+    for (scheme, address, end) in addresses {
+        lines.extend(address.map(|address| format!("listening on {scheme}{address}{end}")));
+    }
     for (name, address) in app.services() {
         lines.push(format!("service {name} listening on {address}"));
     }
@@ -243,13 +238,9 @@ impl Signals {
     }
 
     /// Handles signals until the service has ended.
-    async fn follow(
-        &mut self,
-        mut app: Daemon,
-        files: &[Reopener],
-        log: &Logger,
-    ) -> Result<(), CliError> {
+    async fn follow(&mut self, mut app: Daemon, files: &[Reopener], log: &Logger) -> CliResult {
         let mut stopping = Stopping::No;
+        let mut until = Instant::now();
         loop {
             tokio::select! {
                 reason = app.ended() => return outcome(&reason),
@@ -259,48 +250,40 @@ impl Signals {
                     reload(&app, files.to_vec(), log.clone());
                     continue;
                 }
-                () = stopping.time_is_up() => match stopping {
-                    Stopping::Now { .. } => return outcome(&ExitReason::Killed),
+                () = sleep_until(until), if stopping != Stopping::No => match stopping {
+                    Stopping::Now => return outcome(&ExitReason::Killed),
                     _ => warn!(log, "the grace is over"; "effect" => "running calls are cut off"),
                 },
             }
             service_manager::notify(&[NotifyState::Stopping]);
-            stopping = match stopping {
-                Stopping::No => Stopping::Gracefully {
-                    until: Instant::now() + app.config().server.shutdown_grace,
-                },
-                Stopping::Gracefully { .. } => Stopping::Now {
-                    until: Instant::now() + STOP_NOW_MAX,
-                },
-                now @ Stopping::Now { .. } => now,
+            (stopping, until) = match stopping {
+                Stopping::No => {
+                    let grace = app.config().server.shutdown_grace;
+                    (Stopping::Gracefully, Instant::now() + grace)
+                }
+                Stopping::Gracefully => (Stopping::Now, Instant::now() + STOP_NOW_MAX),
+                Stopping::Now => (Stopping::Now, until),
             };
-            app.begin_stop(matches!(stopping, Stopping::Now { .. }));
+            app.begin_stop(stopping == Stopping::Now);
         }
     }
 }
 
 /// Progress of the service's shutdown.
-#[derive(Clone, Copy)]
+#[derive(PartialEq)]
 enum Stopping {
     No,
-    Gracefully { until: Instant },
-    Now { until: Instant },
-}
-
-impl Stopping {
-    async fn time_is_up(self) {
-        match self {
-            Self::No => std::future::pending().await,
-            Self::Gracefully { until } | Self::Now { until } => sleep_until(until).await,
-        }
-    }
+    Gracefully,
+    Now,
 }
 
 /// Notifies service managers, reopens the log files and reloads the configuration; the listener logs the outcome.
 fn reload(app: &Daemon, files: Vec<Reopener>, log: Logger) {
     let listener = app.config_listener.clone();
-    let sender = Sender::known(None, "signal HUP");
-    let order = app.audit.begin(sender, Route::ReloadConfig.into());
+    let order = app.audit.begin(
+        Sender::known(None, "signal HUP"),
+        Route::ReloadConfig.into(),
+    );
     actix_rt::spawn(async move {
         service_manager::notify_reloading();
         for file in files {
@@ -321,8 +304,7 @@ fn reload(app: &Daemon, files: Vec<Reopener>, log: Logger) {
 
 async fn reopen(file: Reopener, log: &Logger) {
     let path = file.path().to_owned();
-    let opening = blocking::run("log-file", move || file.reopen());
-    let opened = match timeout(REOPEN_MAX, opening).await {
+    let opened = match timeout(REOPEN_MAX, blocking::run("log-file", move || file.reopen())).await {
         Ok(opened) => opened.flatten(),
         Err(_) => Err(io::ErrorKind::TimedOut.into()),
     };
@@ -332,7 +314,7 @@ async fn reopen(file: Reopener, log: &Logger) {
     }
 }
 
-fn outcome(reason: &ExitReason) -> Result<(), CliError> {
+fn outcome(reason: &ExitReason) -> CliResult {
     match reason {
         ExitReason::Normal | ExitReason::Shutdown => Ok(()),
         reason => Err(match watches::require(WATCHES_MIN) {

@@ -12,11 +12,11 @@ use serde_json::value::RawValue;
 use crate::client::{ClientError, Operator, Pieces, ServiceError};
 use crate::config::Surroundings;
 
-use super::exit::{CliError, EVENT_LOOP, Exit};
+use super::exit::{CliError, CliResult, EVENT_LOOP, Exit};
 use child::watches;
 
 /// `--socket PATH`.
-#[derive(Clone, Debug, Default, clap::Args)]
+#[derive(clap::Args)]
 pub struct SocketArgs {
     /// The service's socket; default: $SETTEE__SERVER__SOCKET, where `serve` puts it, or that of the package.
     #[arg(long, value_name = "PATH", global = true)]
@@ -44,6 +44,11 @@ impl SocketArgs {
             None => first_there(surroundings.socket_path(), Path::new(SYSTEM_SOCKET)),
         }
     }
+
+    /// Makes a client of the service at the socket, for a subcommand without errors of its own.
+    pub fn service(&self) -> Service {
+        Service::at(self, |_, _| None)
+    }
 }
 
 /// Returns this user's own socket, or the machine's if only that exists. The latter may be in a directory that this
@@ -59,12 +64,12 @@ fn first_there(own: PathBuf, of_machine: &Path) -> PathBuf {
 ///
 /// # Errors
 /// Those of `work`; or the system has no event loop for it.
-pub fn block_on<T>(work: impl Future<Output = Result<T, CliError>>) -> Result<T, CliError> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
+pub fn block_on<T>(work: impl Future<Output = CliResult<T>>) -> CliResult<T> {
+    tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(|error| CliError::no_room(EVENT_LOOP, &watches::named(error)))?;
-    runtime.block_on(work)
+        .map_err(|error| CliError::no_room(EVENT_LOOP, &watches::named(error)))?
+        .block_on(work)
 }
 
 /// Returns a subcommand's own version of an error from the service at this socket; `None`: [`service_error`]'s
@@ -95,7 +100,7 @@ impl Service {
     /// # Errors
     /// No service answers, or it refuses this user; the subcommand's own version of the service's error, if any;
     /// otherwise see [`service_error`].
-    pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, CliError> {
+    pub async fn get<T: DeserializeOwned>(&self, path: &str) -> CliResult<T> {
         self.answer(self.operator.get(path)).await
     }
 
@@ -103,7 +108,7 @@ impl Service {
     ///
     /// # Errors
     /// See [`Service::get`].
-    pub async fn text(&self, path: &str) -> Result<String, CliError> {
+    pub async fn text(&self, path: &str) -> CliResult<String> {
         self.answer(self.operator.text(path)).await
     }
 
@@ -111,7 +116,7 @@ impl Service {
     ///
     /// # Errors
     /// See [`Service::get`].
-    pub(super) async fn open(&self, path: &str) -> Result<Pieces, CliError> {
+    pub(super) async fn open(&self, path: &str) -> CliResult<Pieces> {
         self.answer(self.operator.open(path)).await
     }
 
@@ -119,7 +124,7 @@ impl Service {
     ///
     /// # Errors
     /// See [`Service::get`].
-    pub(super) async fn next(&self, pieces: &mut Pieces) -> Result<Option<Bytes>, CliError> {
+    pub(super) async fn next(&self, pieces: &mut Pieces) -> CliResult<Option<Bytes>> {
         self.answer(pieces.next()).await
     }
 
@@ -131,7 +136,7 @@ impl Service {
         &self,
         path: &str,
         body: &impl Serialize,
-    ) -> Result<T, CliError> {
+    ) -> CliResult<T> {
         self.answer(self.operator.post(path, body)).await
     }
 
@@ -144,7 +149,7 @@ impl Service {
         timeout: Duration,
         path: &str,
         body: &impl Serialize,
-    ) -> Result<T, CliError> {
+    ) -> CliResult<T> {
         self.answer_within(timeout, self.operator.post(path, body))
             .await
     }
@@ -157,7 +162,7 @@ impl Service {
         &self,
         path: &str,
         body: &impl Serialize,
-    ) -> Result<T, CliError> {
+    ) -> CliResult<T> {
         self.answer(self.operator.put(path, body)).await
     }
 
@@ -165,14 +170,14 @@ impl Service {
     ///
     /// # Errors
     /// See [`Service::get`].
-    pub async fn delete<T: DeserializeOwned>(&self, path: &str) -> Result<T, CliError> {
+    pub async fn delete<T: DeserializeOwned>(&self, path: &str) -> CliResult<T> {
         self.answer(self.operator.delete(path)).await
     }
 
     async fn answer<T>(
         &self,
         answer: impl Future<Output = Result<T, ClientError>>,
-    ) -> Result<T, CliError> {
+    ) -> CliResult<T> {
         self.answer_within(ANSWER_TIMEOUT, answer).await
     }
 
@@ -180,7 +185,7 @@ impl Service {
         &self,
         timeout: Duration,
         answer: impl Future<Output = Result<T, ClientError>>,
-    ) -> Result<T, CliError> {
+    ) -> CliResult<T> {
         let Ok(answered) = tokio::time::timeout(timeout, answer).await else {
             return Err(CliError::new(
                 Exit::Unavailable,
@@ -204,10 +209,12 @@ impl Service {
     ///
     /// # Errors
     /// It is not of the requested type; the error calls it `what`.
-    pub fn read<T: DeserializeOwned>(&self, what: &str, text: &RawValue) -> Result<T, CliError> {
+    pub fn read<T: DeserializeOwned>(&self, what: &str, text: &RawValue) -> CliResult<T> {
         serde_json::from_str(text.get()).map_err(|error| {
-            let error = ClientError::Protocol(format!("{what}: {error}"));
-            service_error(&self.socket, &error)
+            service_error(
+                &self.socket,
+                &ClientError::Protocol(format!("{what}: {error}")),
+            )
         })
     }
 }
@@ -216,10 +223,12 @@ impl Service {
 pub(crate) fn service_error(socket: &Path, error: &ClientError) -> CliError {
     let place = socket.display();
     match error {
-        ClientError::Io(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            let hint = "use sudo, or join its group (`sudo usermod -aG settee $USER` with the package) and log in again";
-            CliError::at(Exit::NoPermission, place, error, hint)
-        }
+        ClientError::Io(error) if error.kind() == io::ErrorKind::PermissionDenied => CliError::at(
+            Exit::NoPermission,
+            place,
+            error,
+            "use sudo, or join its group (`sudo usermod -aG settee $USER` with the package) and log in again",
+        ),
         ClientError::Service(said) => {
             let (code, hint) = match &*said.name {
                 _ if said.retry => (Exit::TryAgain, "try again later"),
@@ -245,8 +254,11 @@ pub(crate) fn service_error(socket: &Path, error: &ClientError) -> CliError {
 }
 
 fn unavailable(message: &str) -> CliError {
-    let hint = "start it with `settee serve`, or name its socket with --socket";
-    CliError::new(Exit::Unavailable, message, hint)
+    CliError::new(
+        Exit::Unavailable,
+        message,
+        "start it with `settee serve`, or name its socket with --socket",
+    )
 }
 
 #[cfg(test)]

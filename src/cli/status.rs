@@ -9,7 +9,7 @@ use settee_client::{FleetHealth, Health, Problem};
 
 use crate::query_server::status::DaemonStatus;
 
-use super::exit::{CliError, Exit};
+use super::exit::{CliError, CliResult, Exit};
 use super::jobs::{counted, counts};
 use super::output::print;
 use super::service_socket::{Service, SocketArgs, block_on};
@@ -18,7 +18,7 @@ use super::table::{Layout, count, duration, printable, shortened};
 use super::watch::WatchArgs;
 
 /// Options of `settee status`.
-#[derive(Debug, clap::Args)]
+#[derive(clap::Args)]
 #[command(after_long_help = "\
 Exit codes:
   0   the state was printed, or with --watch the output was closed; with --check: no problems
@@ -55,14 +55,8 @@ const PROBLEMS_SHOWN: usize = 10;
 /// Where the daemons of a fleet are listed.
 const FLEET: &str = "/_fleet";
 
-/// Returns a line with the number of replications in each state; empty if there are none.
-async fn replications(service: &Service) -> String {
-    let counted = counted(service).await.unwrap_or_default();
-    counted.map_or_else(String::new, |counts| format!("\nreplications: {counts}"))
-}
-
 /// Returns a line of JSON: the service's status, version and problems, the counts of jobs, and the fleet.
-async fn everything(service: &Service, status: &RawValue) -> Result<String, CliError> {
+async fn everything(service: &Service, status: &RawValue) -> CliResult<String> {
     let mut all: Map<String, Value> = service.read("the status", status)?;
     let health: Health = service.get(HEALTH).await?;
     all.insert("version".to_owned(), health.version.into());
@@ -78,9 +72,9 @@ async fn everything(service: &Service, status: &RawValue) -> Result<String, CliE
 ///
 /// # Errors
 /// See the exit codes above.
-pub fn run(args: &Args) -> Result<(), CliError> {
+pub fn run(args: &Args) -> CliResult {
     block_on(async {
-        let service = Service::at(&args.socket, |_, _| None);
+        let service = args.socket.service();
         if args.check {
             return if args.fleet {
                 check_fleet(&service.get(&format!("{HEALTH}?fleet=true")).await?)
@@ -97,7 +91,10 @@ pub fn run(args: &Args) -> Result<(), CliError> {
             let layout = args.watch.layout();
             let daemons = daemons(&service.get(FLEET).await?, layout);
             let problems = problems(&service.get(HEALTH).await?, layout);
-            Ok(problems + &table(&status, layout) + &replications(&service).await + &daemons)
+            let counted = counted(&service).await.unwrap_or_default();
+            let replications =
+                counted.map_or_else(String::new, |counts| format!("\nreplications: {counts}"));
+            Ok(problems + &table(&status, layout) + &replications + &daemons)
         };
         args.watch.show(ask).await
     })
@@ -107,12 +104,16 @@ pub fn run(args: &Args) -> Result<(), CliError> {
 /// empty line; empty without problems.
 fn problems(health: &Health, layout: Layout) -> String {
     let fitting = |line: &str| shortened(line, layout.width.unwrap_or(usize::MAX)) + "\n";
-    let told = health.problems.iter().take(PROBLEMS_SHOWN).map(|problem| {
-        let Problem { cause, remedy, .. } = problem;
-        let cause = printable(&format!("{}: {cause}", name("", problem)));
-        fitting(&cause) + &fitting(&printable(&format!("  {remedy}")))
-    });
-    let text: String = told.collect();
+    let text: String = health
+        .problems
+        .iter()
+        .take(PROBLEMS_SHOWN)
+        .map(|problem| {
+            let Problem { cause, remedy, .. } = problem;
+            fitting(&printable(&format!("{}: {cause}", name("", problem))))
+                + &fitting(&printable(&format!("  {remedy}")))
+        })
+        .collect();
     match health.problems.len().saturating_sub(PROBLEMS_SHOWN) {
         0 if text.is_empty() => text,
         0 => text + "\n",
@@ -130,22 +131,22 @@ fn name(whose: &str, problem: &Problem) -> String {
 }
 
 /// Prints the problems of the service.
-fn check(health: &Health) -> Result<(), CliError> {
+fn check(health: &Health) -> CliResult {
     let lines = health.problems.iter().map(|problem| line("", problem));
     print(&lines.collect::<String>())?;
     checked(&health.status, health.problems.len())
 }
 
 /// Prints the problems of all daemons, critical ones first, and the daemons that have not reported.
-fn check_fleet(health: &FleetHealth) -> Result<(), CliError> {
+fn check_fleet(health: &FleetHealth) -> CliResult {
     let daemons = || health.daemons.iter();
     let all = daemons().flat_map(|told| told.problems.iter().map(move |one| (told, one)));
     let mut all: Vec<(&Health, &Problem)> = all.collect();
     all.sort_by_key(|(_, problem)| problem.severity != "critical");
-    let lines = all
+    let mut text: String = all
         .iter()
-        .map(|(told, one)| line(&format!("{}: ", told.daemon), one));
-    let mut text: String = lines.collect();
+        .map(|(told, one)| line(&format!("{}: ", told.daemon), one))
+        .collect();
     for Health {
         daemon, omitted, ..
     } in daemons().filter(|told| told.omitted > 0)
@@ -175,12 +176,15 @@ fn line(whose: &str, problem: &Problem) -> String {
 }
 
 /// Returns an error with the exit code for `status` and the number of problems, unless `status` is `ok`.
-fn checked(status: &str, problems: usize) -> Result<(), CliError> {
+fn checked(status: &str, problems: usize) -> CliResult {
     let code = match status {
         "ok" => return Ok(()),
         "critical" => Exit::Critical,
         _ => Exit::Failed,
     };
-    let message = count(problems, "problem", "problems");
-    Err(CliError::new(code, message, "each line says what to do"))
+    Err(CliError::new(
+        code,
+        count(problems, "problem"),
+        "each line says what to do",
+    ))
 }

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::table::{Cell, Layout, columns, count, duration, number, state, text};
+use super::table::{Cell, Layout, columns, count, duration, number, or_dash, state, text};
 use crate::query_server::status::{
     DaemonStatus, Holder, PoolStatus, ProcStatus, SandboxStatus, ServiceStatus,
 };
@@ -17,17 +17,17 @@ pub(super) const OLD_S: u64 = 10;
 pub(super) fn table(status: &DaemonStatus, layout: Layout) -> String {
     let totals = format!(
         "{}, {} of them stale; {}\n",
-        count(status.proc_count as usize, "process", "processes"),
+        count(status.proc_count, "process"),
         status.stale_proc_count,
-        count(status.pools.len(), "pool", "pools"),
+        count(status.pools.len(), "pool"),
     );
-    let services = columns(status.services.iter().map(service_row), layout);
-    let tables = [
+    let shown = [
         pools(&status.pools, layout),
-        services,
+        columns(status.services.iter().map(service_row), layout),
         processes(&status.pools, layout),
-    ];
-    let shown = tables.into_iter().filter(|table| !table.is_empty());
+    ]
+    .into_iter()
+    .filter(|table| !table.is_empty());
     totals + &shown.map(|table| format!("\n{table}")).collect::<String>()
 }
 
@@ -45,12 +45,12 @@ pub(super) fn daemons(fleet: &Value, layout: Layout) -> String {
         };
         let own = if daemon["self"] == true { "*" } else { "" };
         vec![
-            text("DAEMON", Some(word("address") + own)),
-            state("STATE", Some(doing)),
-            number("LEASE", Some(duration(left * 1000))),
-            number("DOCUMENTS", daemon["documents"].as_u64()),
-            text("VERSION", Some(word("version"))).rank(1),
-            text("EPOCH", Some(word("epoch"))).rank(2),
+            text("DAEMON", word("address") + own),
+            state("STATE", doing),
+            number("LEASE", duration(left * 1000)),
+            number("DOCUMENTS", or_dash(daemon["documents"].as_u64())),
+            text("VERSION", word("version")).rank(1),
+            text("EPOCH", word("epoch")).rank(2),
         ]
     });
     let table = columns(rows, layout);
@@ -79,23 +79,26 @@ pub(super) fn processes(pools: &[PoolStatus], layout: Layout) -> String {
 }
 
 fn pool_row(pool: &PoolStatus) -> Vec<Cell> {
-    let longest = (pool.waiting > 0).then(|| duration(pool.longest_wait_ms));
     vec![
-        text("POOL", Some(&pool.name)).whole(),
-        text("LANGUAGE", Some(&pool.language)).rank(3),
-        text("GROUP", pool.group.as_ref()).rank(5),
-        number("HARD", Some(pool.hard_limit)).rank(1),
-        number("SOFT", Some(pool.soft_limit)).rank(6),
-        number("USED", Some(pool.used)),
-        number("FREE", Some(pool.free)),
-        number("OPENING", Some(pool.opening)).rank(7),
-        number("STOPPING", Some(pool.stopping)).rank(7),
-        number("WAITING", Some(pool.waiting)),
-        number("LONGEST", longest).rank(2),
-        state("STATE", joined(pool_states(pool), ", ")),
-        text("LACKS", joined(lacks(pool), ",")).rank(8),
-        text("CELL", pool.sandbox.as_ref().map(cell)).rank(4),
-        text("COMMAND", Some(&pool.command)).rank(9),
+        text("POOL", &pool.name).whole(),
+        text("LANGUAGE", &pool.language).rank(3),
+        text("GROUP", or_dash(pool.group.as_ref())).rank(5),
+        number("HARD", pool.hard_limit).rank(1),
+        number("SOFT", pool.soft_limit).rank(6),
+        number("USED", pool.used),
+        number("FREE", pool.free),
+        number("OPENING", pool.opening).rank(7),
+        number("STOPPING", pool.stopping).rank(7),
+        number("WAITING", pool.waiting),
+        number(
+            "LONGEST",
+            or_dash((pool.waiting > 0).then(|| duration(pool.longest_wait_ms))),
+        )
+        .rank(2),
+        state("STATE", or_dash(joined(pool_states(pool), ", "))),
+        text("LACKS", or_dash(joined(lacks(pool), ","))).rank(8),
+        text("CELL", or_dash(pool.sandbox.as_ref().map(cell))).rank(4),
+        text("COMMAND", &pool.command).rank(9),
     ]
 }
 
@@ -113,17 +116,17 @@ fn pool_states(pool: &PoolStatus) -> impl Iterator<Item = String> {
 /// Returns how long nothing will be started, and how long processes will be started with stress on.
 fn trouble(throttled_ms: Option<u64>, stressed_ms: Option<u64>) -> impl Iterator<Item = String> {
     let throttled = throttled_ms.map(|ms| format!("throttled {}", duration(ms)));
-    let stressed = stressed_ms.map(|ms| format!("stress {}", duration(ms)));
-    throttled.into_iter().chain(stressed)
+    throttled
+        .into_iter()
+        .chain(stressed_ms.map(|ms| format!("stress {}", duration(ms))))
 }
 
 /// The abilities that a pool's query servers are known to lack.
 fn lacks(pool: &PoolStatus) -> impl Iterator<Item = String> {
-    let absent = pool
-        .abilities
+    pool.abilities
         .iter()
-        .filter(|(_, able)| **able == Some(false));
-    absent.map(|(name, _)| name.clone())
+        .filter(|(_, able)| **able == Some(false))
+        .map(|(name, _)| name.clone())
 }
 
 /// The mode of a pool's cells, whether they cannot be made, and the missing layers.
@@ -149,36 +152,38 @@ fn service_row(service: &ServiceStatus) -> Vec<Cell> {
         Some("accept_failed") => "cannot accept",
         Some(other) => other,
     };
-    let trouble = trouble(service.throttled_ms, service.stressed_ms);
-    let states = std::iter::once(doing.to_owned()).chain(trouble);
+    let states =
+        std::iter::once(doing.to_owned()).chain(trouble(service.throttled_ms, service.stressed_ms));
     let failure = service.failure.as_deref();
     let failure = failure.map(|failure| failure.chars().take(FAILURE_CHARS).collect::<String>());
     vec![
-        text("SERVICE", Some(&service.name)).whole(),
-        text("LISTEN", Some(&service.listen)),
-        text("POOL", Some(&service.pool)).rank(2),
-        number("CONNECTED", Some(service.connections)),
-        number("LIMIT", service.limit).rank(3),
-        number("ACCEPTED", Some(service.accepted)).rank(4),
-        number("FULL", Some(service.limit_reached)).rank(5),
-        state("STATE", joined(states, ", ")),
-        text("FAILURE", failure).rank(1),
+        text("SERVICE", &service.name).whole(),
+        text("LISTEN", &service.listen),
+        text("POOL", &service.pool).rank(2),
+        number("CONNECTED", service.connections),
+        number("LIMIT", or_dash(service.limit)).rank(3),
+        number("ACCEPTED", service.accepted).rank(4),
+        number("FULL", service.limit_reached).rank(5),
+        state("STATE", or_dash(joined(states, ", "))),
+        text("FAILURE", or_dash(failure)).rank(1),
     ]
 }
 
 fn proc_row(pool: &str, proc: &ProcStatus) -> Vec<Cell> {
-    let idle = (proc.state == "idle").then(|| duration(proc.idle_ms));
     vec![
-        text("POOL", Some(pool)).whole(),
-        number("PID", proc.os_pid),
-        state("STATE", Some(&proc.state)),
-        number("DDOCS", Some(proc.ddocs)).rank(3),
-        number("ISOLATES", Some(proc.isolates)).rank(4),
-        number("USES", Some(proc.uses)).rank(2),
-        number("AGE", Some(duration(proc.age_ms))).rank(1),
-        number("IDLE", idle),
-        text("HOLDER", proc.holder.as_ref().map(holder)),
-        text("DATABASE", proc.db.as_ref()),
+        text("POOL", pool).whole(),
+        number("PID", or_dash(proc.os_pid)),
+        state("STATE", &proc.state),
+        number("DDOCS", proc.ddocs).rank(3),
+        number("ISOLATES", proc.isolates).rank(4),
+        number("USES", proc.uses).rank(2),
+        number("AGE", duration(proc.age_ms)).rank(1),
+        number(
+            "IDLE",
+            or_dash((proc.state == "idle").then(|| duration(proc.idle_ms))),
+        ),
+        text("HOLDER", or_dash(proc.holder.as_ref().map(holder))),
+        text("DATABASE", or_dash(proc.db.as_ref())),
     ]
 }
 
@@ -187,8 +192,7 @@ pub(super) fn holder(holder: &Holder) -> String {
     let uid = holder.uid.map(|uid| format!("uid {uid}"));
     let from = holder.pid.map(|pid| format!("pid {pid}"));
     let parts = [holder.user.clone().or(uid), from.or(holder.peer.clone())];
-    let parts = joined(parts.into_iter().flatten(), ", ");
-    parts.unwrap_or_else(|| format!("client {}", holder.client))
+    joined(parts.into_iter().flatten(), ", ").unwrap_or_else(|| format!("client {}", holder.client))
 }
 
 #[cfg(test)]

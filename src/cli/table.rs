@@ -37,8 +37,10 @@ impl Cell {
 
     /// Keeps the text from being cut.
     pub(super) fn whole(self) -> Self {
-        let is_whole = true;
-        Self { is_whole, ..self }
+        Self {
+            is_whole: true,
+            ..self
+        }
     }
 }
 
@@ -51,12 +53,16 @@ pub(super) struct Layout {
     pub(super) is_coloured: bool,
 }
 
-/// Returns a text cell; without a value it is a dash.
-pub(super) fn text(title: &'static str, value: Option<impl Display>) -> Cell {
-    let value = value.map_or_else(|| "-".to_owned(), |value| printable(&value.to_string()));
+/// Returns the value of a cell: a dash for none.
+pub(super) fn or_dash(value: Option<impl Display>) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| value.to_string())
+}
+
+/// Returns a text cell.
+pub(super) fn text(title: &'static str, value: impl Display) -> Cell {
     Cell {
         title,
-        value,
+        value: printable(&value.to_string()),
         is_number: false,
         is_state: false,
         is_whole: false,
@@ -64,17 +70,16 @@ pub(super) fn text(title: &'static str, value: Option<impl Display>) -> Cell {
     }
 }
 
-/// Returns a cell with a colour for the state; without a value it is a dash.
-pub(super) fn state(title: &'static str, value: Option<impl Display>) -> Cell {
-    let is_state = true;
+/// Returns a cell with a colour for the state.
+pub(super) fn state(title: &'static str, value: impl Display) -> Cell {
     Cell {
-        is_state,
+        is_state: true,
         ..text(title, value)
     }
 }
 
-/// Returns a number cell; without a value it is a dash.
-pub(super) fn number(title: &'static str, value: Option<impl Display>) -> Cell {
+/// Returns a number cell.
+pub(super) fn number(title: &'static str, value: impl Display) -> Cell {
     Cell {
         is_number: true,
         ..text(title, value)
@@ -104,8 +109,9 @@ pub(super) fn columns(rows: impl Iterator<Item = Vec<Cell>>, layout: Layout) -> 
         });
         lines.push(cells.collect());
     }
-    let lines = lines.into_iter().filter(|line| !line.is_empty());
     lines
+        .into_iter()
+        .filter(|line| !line.is_empty())
         .map(|line| line.join(GAP).trim_end().to_owned() + "\n")
         .collect()
 }
@@ -166,8 +172,10 @@ pub(super) fn shortened(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.to_owned();
     }
-    let kept = text.chars().take(width.saturating_sub(CUT_MARK.len()));
-    kept.collect::<String>() + CUT_MARK
+    text.chars()
+        .take(width.saturating_sub(CUT_MARK.len()))
+        .collect::<String>()
+        + CUT_MARK
 }
 
 /// Drops columns and cuts texts until a table is no wider than `room`. Names that users retype and numbers stay
@@ -199,8 +207,11 @@ fn cut(mut columns: Vec<Column>, room: usize, least: usize) -> Option<Vec<Column
         let can_be_cut = |column: &&mut Column| {
             column.can_be_cut && column.width > least.max(column.title.len())
         };
-        let longest = columns.iter_mut().filter(can_be_cut);
-        longest.max_by_key(|column| column.width)?.width -= 1;
+        columns
+            .iter_mut()
+            .filter(can_be_cut)
+            .max_by_key(|column| column.width)?
+            .width -= 1;
     }
     Some(columns)
 }
@@ -232,8 +243,9 @@ const PLAIN: &[&str] = &["-", "idle"];
 /// Returns the colour of a state, the worst one if there are several.
 fn colour(state: &str) -> &'static str {
     let is_one_of = |words: &[&str]| {
-        let mut states = state.split(", ");
-        states.any(|state| words.iter().any(|word| state.starts_with(word)))
+        state
+            .split(", ")
+            .any(|state| words.iter().any(|word| state.starts_with(word)))
     };
     let is_only = |words: &[&str]| words.contains(&state);
     match () {
@@ -249,9 +261,14 @@ pub(super) fn printable(text: &str) -> String {
     text.replace(is_unprintable, "?")
 }
 
-/// Returns a number with its noun.
-pub(super) fn count(number: usize, one: &str, more: &str) -> String {
-    format!("{number} {}", if number == 1 { one } else { more })
+/// Returns a number with its noun, in the plural unless it is 1.
+pub(super) fn count<N: Display + PartialEq + From<u8>>(number: N, noun: &str) -> String {
+    let ending = match noun {
+        _ if number == N::from(1) => "",
+        _ if noun.ends_with('s') => "es",
+        _ => "s",
+    };
+    format!("{number} {noun}{ending}")
 }
 
 /// Returns a time in microseconds with sensible precision.
@@ -281,12 +298,12 @@ mod tests {
 
     fn row(name: &str, command: &str, doing: &str) -> Vec<Cell> {
         vec![
-            text("NAME", Some(name)).whole(),
-            number("USED", Some(7)),
-            number("WAITS", None::<u8>).rank(1),
-            number("STOPS", Some(0)).rank(2),
-            state("STATE", Some(doing)),
-            text("COMMAND", Some(command)).rank(3),
+            text("NAME", name).whole(),
+            number("USED", 7),
+            number("WAITS", or_dash(None::<u8>)).rank(1),
+            number("STOPS", 0).rank(2),
+            state("STATE", doing),
+            text("COMMAND", command).rank(3),
         ]
     }
 

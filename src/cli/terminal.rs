@@ -6,6 +6,7 @@
 
 use std::io::{self, IsTerminal, Write};
 
+use rustix::termios::{Winsize, tcgetwinsize};
 use slog::{Drain, OwnedKVList, Record};
 
 use super::table::Layout;
@@ -27,7 +28,7 @@ const ROWS: usize = 24;
 const WIDTH: usize = 80;
 
 /// Options of commands that print tables.
-#[derive(Clone, Debug, Default, clap::Args)]
+#[derive(Clone, clap::Args)]
 pub(super) struct TableArgs {
     /// Print every column in full, even if wider than the terminal.
     #[arg(long)]
@@ -40,14 +41,9 @@ impl TableArgs {
         if !io::stdout().is_terminal() {
             return Layout::default();
         }
-        let size = rustix::termios::tcgetwinsize(io::stdout());
-        let width = size.map_or(WIDTH, |size| match size.ws_col {
-            0 => WIDTH,
-            columns => usize::from(columns),
-        });
         let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
         Layout {
-            width: (!self.wide).then_some(width),
+            width: (!self.wide).then(|| extent(|size| size.ws_col, WIDTH)),
             is_coloured: !is_set("NO_COLOR")
                 && std::env::var_os("TERM").is_none_or(|term| term != "dumb"),
         }
@@ -69,11 +65,15 @@ pub(super) fn clear_line() {
 
 /// Returns the height of standard output's terminal, in rows.
 pub(super) fn rows() -> usize {
-    let size = rustix::termios::tcgetwinsize(io::stdout());
-    size.map_or(ROWS, |size| match size.ws_row {
-        0 => ROWS,
-        rows => usize::from(rows),
-    })
+    extent(|size| size.ws_row, ROWS)
+}
+
+/// Returns a dimension of standard output's terminal; `otherwise` if it does not report one.
+fn extent(of: fn(Winsize) -> u16, otherwise: usize) -> usize {
+    match tcgetwinsize(io::stdout()).map_or(0, of) {
+        0 => otherwise,
+        extent => extent.into(),
+    }
 }
 
 /// Returns a text as one screen: its top, and the number of omitted lines.

@@ -11,16 +11,16 @@ use strum::VariantNames;
 
 use serde_json::value::RawValue;
 
-use super::exit::{CliError, Exit};
-use super::service_socket::{Service, SocketArgs, block_on};
-use super::table::{Cell, Layout, columns, count, microseconds, number, text};
+use super::exit::{CliError, CliResult, Exit};
+use super::service_socket::{SocketArgs, block_on};
+use super::table::{Cell, Layout, columns, count, microseconds, number, or_dash, text};
 use super::watch::WatchArgs;
 use crate::client::with_query;
 use crate::messages::function_costs::{CostsPage, CostsRow, Period, SortBy};
 use crate::messages::tenant_costs::{TenantCostsPage, TenantSort};
 
 /// Options of `settee top`.
-#[derive(Debug, clap::Args)]
+#[derive(clap::Args)]
 #[command(after_long_help = "\
 RUN is the total time of calls once they had a process, P50 and P99 its median and 99th percentile;
 WAIT is the time before, CPU the processor time.
@@ -67,12 +67,12 @@ pub struct Args {
 ///
 /// # Errors
 /// See the exit codes above.
-pub fn run(args: &Args) -> Result<(), CliError> {
+pub fn run(args: &Args) -> CliResult {
     block_on(async {
         if args.by_db {
             return databases(args).await;
         }
-        let service = Service::at(&args.socket, |_, _| None);
+        let service = args.socket.service();
         let ask = async || {
             let query = [
                 ("period", args.period.clone()),
@@ -90,14 +90,16 @@ pub fn run(args: &Args) -> Result<(), CliError> {
     })
 }
 
-async fn databases(args: &Args) -> Result<(), CliError> {
+async fn databases(args: &Args) -> CliResult {
     let sort: TenantSort = args.sort.parse().map_err(|_| {
-        let what = format!("--by {} is for functions only", args.sort);
-        let hint = format!("choose from {}", TenantSort::VARIANTS.join(", "));
-        CliError::new(Exit::Usage, what, hint)
+        CliError::new(
+            Exit::Usage,
+            format!("--by {} is for functions only", args.sort),
+            format!("choose from {}", TenantSort::VARIANTS.join(", ")),
+        )
     })?;
     let before = args.since.as_deref().map(by_db::saved).transpose()?;
-    let service = Service::at(&args.socket, |_, _| None);
+    let service = args.socket.service();
     let ask = async || {
         let costs: TenantCostsPage = service.get("/_tenants").await?;
         let costs = match &before {
@@ -114,7 +116,7 @@ async fn databases(args: &Args) -> Result<(), CliError> {
 }
 
 fn table(costs: &CostsPage, layout: Layout) -> String {
-    let known = count(costs.total_rows, "function", "functions");
+    let known = count(costs.total_rows, "function");
     let rows = columns(costs.functions.iter().map(row), layout);
     format!("{known} in the last {:.0} s\n\n{rows}", costs.seconds)
 }
@@ -122,17 +124,17 @@ fn table(costs: &CostsPage, layout: Layout) -> String {
 fn row(row: &CostsRow) -> Vec<Cell> {
     let costs = &row.costs;
     vec![
-        text("DATABASE", row.db.as_ref()),
-        text("DESIGN DOCUMENT", row.ddoc.as_ref()),
-        text("FUNCTION", Some(&row.function)),
-        number("CALLS", Some(costs.calls)),
-        number("ERRORS", Some(costs.errors)),
-        number("KILLS", Some(costs.kills)).rank(4),
-        number("RUN", Some(microseconds(costs.run_us))),
-        number("P50", Some(microseconds(row.run_p50_us))).rank(2),
-        number("P99", Some(microseconds(row.run_p99_us))),
-        number("WAIT", Some(microseconds(costs.wait_us))).rank(3),
-        number("CPU", Some(microseconds(costs.cpu_us))).rank(1),
-        number("BYTES", Some(costs.bytes)).rank(5),
+        text("DATABASE", or_dash(row.db.as_ref())),
+        text("DESIGN DOCUMENT", or_dash(row.ddoc.as_ref())),
+        text("FUNCTION", &row.function),
+        number("CALLS", costs.calls),
+        number("ERRORS", costs.errors),
+        number("KILLS", costs.kills).rank(4),
+        number("RUN", microseconds(costs.run_us)),
+        number("P50", microseconds(row.run_p50_us)).rank(2),
+        number("P99", microseconds(row.run_p99_us)),
+        number("WAIT", microseconds(costs.wait_us)).rank(3),
+        number("CPU", microseconds(costs.cpu_us)).rank(1),
+        number("BYTES", costs.bytes).rank(5),
     ]
 }

@@ -4,7 +4,7 @@ use std::io::{IsTerminal, stdout};
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use super::exit::CliError;
+use super::exit::CliResult;
 use super::output::Output;
 use super::table::Layout;
 use super::terminal::{self, TableArgs};
@@ -13,7 +13,7 @@ use super::terminal::{self, TableArgs};
 const INTERVAL: Duration = Duration::from_secs(1);
 
 /// Options of commands that show a value of the service.
-#[derive(Debug, clap::Args)]
+#[derive(clap::Args)]
 pub struct WatchArgs {
     /// Print the value as the service sends it: one JSON object on one line.
     #[arg(long)]
@@ -35,10 +35,7 @@ impl WatchArgs {
     ///
     /// # Errors
     /// Those of `ask`, and a failure of standard output.
-    pub(super) async fn show(
-        &self,
-        mut ask: impl AsyncFnMut() -> Result<String, CliError>,
-    ) -> Result<(), CliError> {
+    pub(super) async fn show(&self, mut ask: impl AsyncFnMut() -> CliResult<String>) -> CliResult {
         let mut output = Output::standard();
         let is_screen = self.watch && !self.json && stdout().is_terminal();
         let mut ticks = tokio::time::interval(INTERVAL);

@@ -26,50 +26,43 @@ use policy::pool::ReturnStatus;
 /// A process's answer, or the error.
 pub(super) type Answer = Result<Bytes, PromptError>;
 
+/// A request for the pool, and the timeout of the process's prompts.
+pub(super) type TimedWant = (Want, Option<Duration>);
+
 impl InDdoc {
     /// Returns the request for the pool.
-    pub(super) fn want(&self) -> Want {
-        Want::ddoc(self.db.clone(), self.ddoc.clone()).from(self.from.clone())
+    pub(super) fn want(&self) -> TimedWant {
+        let want = Want::ddoc(self.db.clone(), self.ddoc.clone()).from(self.from.clone());
+        (want, self.timeout)
     }
 }
 
 impl InLanguage {
     /// Returns the request for the pool.
-    pub(super) fn want(&self) -> Want {
-        Want::language(self.language.clone())
+    pub(super) fn want(&self) -> TimedWant {
+        let want = Want::language(self.language.clone())
             .from(self.from.clone())
-            .of(self.db.clone())
+            .of(self.db.clone());
+        (want, self.timeout)
     }
 }
 
 impl QueryServers {
-    /// Fills in the language of the pool or group, if the call names none.
-    pub(super) async fn settle_language(&self, at: &mut InLanguage) -> Result<(), FunctionError> {
-        if at.language.as_str().is_empty() {
-            let language = self.caller.language_of(at.from.clone()).await;
-            at.language = language.map_err(CallError::GetProc)?;
-        }
-        Ok(())
-    }
-
     /// Borrows a process, resets it, and sends it a first command, followed by the fence if `is_fenced`. Returns the
     /// process and the answer. The process may be gone by then.
     pub(super) async fn prompt_clean(
         &self,
-        want: &Want,
+        (want, timeout): TimedWant,
         line: Bytes,
-        timeout: Option<Duration>,
         is_fenced: bool,
     ) -> Result<(Lease, Answer), FunctionError> {
         let mut together = true;
         let get = async || self.caller.get_proc(want.clone(), timeout).await;
         let reset = async |lease: &Lease| {
-            if std::mem::take(&mut together) {
-                return lease.prompt_first(&line, timeout, (is_fenced, true)).await;
-            }
             // A query server may hold its answer to `reset` back while it works on the next command. Sent one after
             // the other, they show which of them fails.
-            lease.prompt_first(&line, timeout, (is_fenced, false)).await
+            let frame = (is_fenced, std::mem::take(&mut together));
+            lease.prompt_first(&line, timeout, frame).await
         };
         Ok(get_clean_proc(get, reset).await?)
     }
@@ -77,14 +70,13 @@ impl QueryServers {
     /// Sends a single command to a borrowed process. Returns the answer, parsed with `read`.
     pub(super) async fn prompt_once<T>(
         &self,
-        want: &Want,
+        want: TimedWant,
         line: Bytes,
-        timeout: Option<Duration>,
         read: impl FnOnce(Bytes) -> Result<T, FunctionError>,
     ) -> Result<T, FunctionError> {
         // A command that begins a list leaves it open, and a `reset` must not follow.
         let is_fenced = Command::of(&line) != Some(Command::OpenList);
-        let (lease, answer) = self.prompt_clean(want, line, timeout, is_fenced).await?;
+        let (lease, answer) = self.prompt_clean(want, line, is_fenced).await?;
         let result = answer.map_err(FunctionError::from).and_then(read);
         give_back(lease, &result).await;
         result
@@ -96,8 +88,11 @@ impl QueryServers {
         language: &LanguageName,
         ability: Ability,
     ) -> Result<(), FunctionError> {
-        let able = self.caller.require(language, ability).await;
-        Ok(able.map_err(CallError::GetProc)?)
+        Ok(self
+            .caller
+            .require(language, ability)
+            .await
+            .map_err(CallError::GetProc)?)
     }
 }
 

@@ -18,7 +18,7 @@ use crate::messages::proc_manager::{
     TakeFrom, Want,
 };
 use crate::messages::process::{
-    AnswerSender, AnswerTo, Frame, Prompt, PromptError, ResetAndAnswer, SetTimeout,
+    AnswerSender, AnswerTo, Frame, Prompt, PromptError, ResetAndAnswer,
 };
 use crate::otp::pid::{Pid, PidGuard};
 use crate::otp::tell::Tell;
@@ -243,12 +243,8 @@ impl Caller {
     ///
     /// # Errors
     /// [`CallError::GetProc`] or, after a few processes, [`CallError::Reset`].
-    pub async fn get_clean_proc(
-        &self,
-        want: &Want,
-        timeout: Option<Duration>,
-    ) -> Result<Lease, CallError> {
-        let get = async || self.get_proc(want.clone(), timeout).await;
+    pub async fn get_clean_proc(&self, want: &Want) -> Result<Lease, CallError> {
+        let get = async || self.get_proc(want.clone(), None).await;
         let (lease, ()) = get_clean_proc(get, Lease::reset).await?;
         Ok(lease)
     }
@@ -322,9 +318,9 @@ impl Lease {
     /// # Errors
     /// See [`PromptError`]; any answer other than `true` counts as a broken protocol.
     pub async fn reset(&self) -> Result<(), PromptError> {
-        let reset = self.reset_line();
-        let done = self.prompt_framed((Some(reset), None, None), None).await?;
-        done.map(drop)
+        self.prompt_framed((Some(self.reset_line()), None, None), None)
+            .await?
+            .map(drop)
     }
 
     /// Like [`Self::reset`], but sends nothing if the previous call has already reset the process in this way.
@@ -376,9 +372,9 @@ impl Lease {
     /// # Errors
     /// See [`PromptError`]; an extra answer counts as a broken protocol.
     pub(crate) async fn fence(&self) -> Result<(), PromptError> {
-        let fence = self.fence_line();
-        let answer = self.prompt_framed((None, None, Some(fence)), None).await?;
-        answer.map(drop)
+        self.prompt_framed((None, None, Some(self.fence_line())), None)
+            .await?
+            .map(drop)
     }
 
     async fn prompt_framed(&self, lines: Frame<'_>, timeout: Option<Duration>) -> ResetAndAnswer {
@@ -405,14 +401,5 @@ impl Lease {
     /// The `reset` that the next call needs, unless that call wants a report.
     fn fence_line(&self) -> &Bytes {
         &self.lender.resets[0]
-    }
-
-    /// Sets the timeout of prompts that have none. Returns false if the process is no longer held.
-    pub async fn set_timeout(&self, timeout: Duration) -> bool {
-        let order = SetTimeout {
-            token: self.token,
-            timeout,
-        };
-        self.process.set_timeout.send(order).await.unwrap_or(false)
     }
 }

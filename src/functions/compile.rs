@@ -19,27 +19,24 @@ impl QueryServers {
     /// `compilation_error` with the reference's message if it does not compile, or if compiling it ends the query
     /// server; see [`FunctionError`] for the rest.
     pub async fn try_compile(&self, call: &TryCompile) -> Result<(), FunctionError> {
-        let want = call.at.want();
         let line = prompt::line(&("add_fun", &call.fun));
-        let compiled = self
-            .prompt_once(&want, line, call.at.timeout, |answer| accepted(&answer))
-            .await;
-        compiled.map_err(|mut error| {
-            if let FunctionErrorKind::Call(CallError::Prompt(prompt)) = &error.kind
-                && let Some(reason) = in_words(call, prompt)
-            {
-                let error_of_it = prompt.clone();
-                error.kind = FunctionErrorKind::Compilation {
-                    reason,
-                    error: error_of_it,
-                };
-            }
-            error.at(Place {
-                function: Some(format!("{}/{}", call.name, call.kind)),
-                index: Some(0),
-                ..Place::default()
+        self.prompt_once(call.at.want(), line, |answer| accepted(&answer))
+            .await
+            .map_err(|mut error| {
+                if let FunctionErrorKind::Call(CallError::Prompt(prompt)) = &error.kind
+                    && let Some(reason) = in_words(call, prompt)
+                {
+                    error.kind = FunctionErrorKind::Compilation {
+                        reason,
+                        error: prompt.clone(),
+                    };
+                }
+                error.at(Place {
+                    function: Some(format!("{}/{}", call.name, call.kind)),
+                    index: Some(0),
+                    ..Place::default()
+                })
             })
-        })
     }
 }
 

@@ -55,9 +55,9 @@ impl QueryServers {
         args: impl Serialize,
         read: impl FnOnce(Bytes) -> Result<T, FunctionError>,
     ) -> Result<T, FunctionError> {
-        let line = at.command(path, args);
-        let called = self.prompt_once(&at.want(), line, at.timeout, read).await;
-        called.map_err(|error| error.at(at.place(path)))
+        self.prompt_once(at.want(), at.command(path, args), read)
+            .await
+            .map_err(|error| error.at(at.place(path)))
     }
 }
 
@@ -71,19 +71,15 @@ fn request_among(kind: &str) -> Option<usize> {
 }
 
 fn scrub_argument(args: &RawValue, index: usize) -> Cow<'_, RawValue> {
-    let Ok(mut all) = serde_json::from_str::<Vec<&RawValue>>(args.get()) else {
-        return Cow::Borrowed(args);
+    let scrubbed = || {
+        let mut all: Vec<&RawValue> = serde_json::from_str(args.get()).ok()?;
+        let Cow::Owned(req) = scrub(all.get(index).copied()?) else {
+            return None;
+        };
+        all[index] = &req;
+        Some(to_raw_value(&all).expect("PM-10: JSON texts can be written"))
     };
-    let Some(req) = all.get(index).copied() else {
-        return Cow::Borrowed(args);
-    };
-    match scrub(req) {
-        Cow::Borrowed(_) => Cow::Borrowed(args),
-        Cow::Owned(scrubbed) => {
-            all[index] = &scrubbed;
-            Cow::Owned(to_raw_value(&all).expect("PM-10: JSON texts can be written"))
-        }
-    }
+    scrubbed().map_or(Cow::Borrowed(args), Cow::Owned)
 }
 
 #[cfg(test)]

@@ -83,10 +83,13 @@ pub(super) fn excerpt(json: &str) -> String {
 
 /// The error of an answer that breaks the protocol.
 pub(super) fn broken(answer: &Bytes, expected: &str) -> FunctionError {
+    FunctionError::protocol(not_expected(answer, expected))
+}
+
+/// Quotes an unexpected answer in an error's text.
+pub(super) fn not_expected(answer: &Bytes, expected: &str) -> String {
     let came = excerpt(text(answer));
-    FunctionError::protocol(format!(
-        "the query server answered {came} instead of {expected}"
-    ))
+    format!("the query server answered {came} instead of {expected}")
 }
 
 /// Parses `[true, VALUES]` with this number of values.

@@ -55,12 +55,8 @@ impl QueryServers {
 }
 
 fn is_out_of_memory(error: &FunctionError) -> bool {
-    match &error.kind {
-        FunctionErrorKind::Call(CallError::Prompt(PromptError::Exited(exit_report))) => {
-            exit_report.status == Some(OUT_OF_MEMORY_STATUS)
-        }
-        _ => false,
-    }
+    matches!(&error.kind, FunctionErrorKind::Call(CallError::Prompt(PromptError::Exited(exit_report)))
+        if exit_report.status == Some(OUT_OF_MEMORY_STATUS))
 }
 
 /// Reads `[true, [BOOL, ..]]`.

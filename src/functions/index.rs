@@ -21,8 +21,7 @@ impl QueryServers {
     /// # Errors
     /// See [`FunctionError`].
     pub async fn index_docs(&self, call: &IndexDocs) -> Result<JsonList, FunctionError> {
-        let indexed = self.index_with(call).await;
-        indexed.map_err(|error| {
+        self.index_with(call).await.map_err(|error| {
             error.at(Place {
                 function: Some("index".to_owned()),
                 index: Some(0),
@@ -52,16 +51,14 @@ impl QueryServers {
             entries.push(first_list(&answer)?);
             Ok(())
         };
-        let place = |number: usize| match number {
-            0 => Place::default(),
-            number => call
-                .docs
-                .get(number - 1)
+        let place = |number: usize| {
+            number
+                .checked_sub(1)
+                .and_then(|index| call.docs.get(index))
                 .map(document_place)
-                .unwrap_or_default(),
+                .unwrap_or_default()
         };
-        let (want, timeout) = (call.at.want(), call.at.timeout);
-        self.prompt_all(&want, commands, timeout, take, place)
+        self.prompt_all(call.at.want(), commands, take, place)
             .await?;
         Ok(entries.finish())
     }

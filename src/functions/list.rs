@@ -96,7 +96,7 @@ impl QueryServers {
         let path = ["lists", &*start.name];
         let place = |error: FunctionError| error.at(at.place(&path));
         let line = at.command(&path, (&start.head, &*scrub(&start.req)));
-        let begun = self.prompt_clean(&at.want(), line, at.timeout, false).await;
+        let begun = self.prompt_clean(at.want(), line, false).await;
         let (lease, answer) = begun.map_err(place)?;
         let result = async {
             let (chunks, response) = read_start(&answer.map_err(FunctionError::from)?)?;
@@ -184,8 +184,7 @@ impl Body {
     }
 
     async fn send(&self, part: ListPart) -> Result<(), Stopped> {
-        let sent = self.parts.send(part).await;
-        sent.map_err(|_| Stopped::Unwanted)
+        self.parts.send(part).await.map_err(|_| Stopped::Unwanted)
     }
 }
 
@@ -193,8 +192,7 @@ impl Body {
 fn read_start(answer: &Bytes) -> Result<(Vec<Json>, Response), FunctionError> {
     match elements(answer).as_deref() {
         Some([word, chunks, response]) if is_word(word, "start") => {
-            let chunks = read_chunks(answer, chunks)?;
-            Ok((chunks, Response::check(response)?))
+            Ok((read_chunks(answer, chunks)?, Response::check(response)?))
         }
         _ => Err(broken(answer, "[\"start\", [..], {..}]")),
     }

@@ -102,10 +102,6 @@ impl MapSink for Collected<'_> {
         }
         all.extend_from_slice(mapped.answer().trim_ascii());
     }
-
-    async fn ready(&self) -> bool {
-        true
-    }
 }
 
 fn bad_input(error: &InputError) -> FunctionError {
@@ -123,18 +119,23 @@ fn from_view(error: ViewError, functions: usize) -> FunctionError {
     match error {
         ViewError::Input(error) => return bad_input(&error),
         ViewError::Compile { part, .. } => {
-            place.function = Some(match part {
+            let function = match part {
                 Part::Library => "lib".to_owned(),
-                Part::Function(_) if functions == 1 => "map".to_owned(),
-                Part::Function(index) => format!("map {}", index + 1),
-            });
-            if let Part::Function(index) = part {
-                place.index = Some(index);
-            }
+                Part::Function(index) => {
+                    place.index = Some(index);
+                    if functions == 1 {
+                        "map".to_owned()
+                    } else {
+                        format!("map {}", index + 1)
+                    }
+                }
+            };
+            place.function = Some(function);
         }
         ViewError::Document { id, .. } => place.doc = decode(&id),
         ViewError::Process(_) | ViewError::Reduce { .. } | ViewError::Unwanted => {}
     }
-    let error = cause.map_or_else(|| FunctionError::protocol(text), FunctionError::from);
-    error.at(place)
+    cause
+        .map_or_else(|| FunctionError::protocol(text), FunctionError::from)
+        .at(place)
 }

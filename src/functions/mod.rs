@@ -40,16 +40,16 @@ use serde::Serialize;
 
 pub(crate) use error::FunctionError;
 pub use error::FunctionErrorKind;
-pub use list::{ListPart, Listed, Rows};
+pub use list::{ListPart, Rows};
 pub use reduce::finalize;
 pub use response::Response;
 pub(crate) use source_filter::SourceFilter;
 pub use source_filter::filter_pool;
-pub use validate::Verdict;
 
 use crate::functions::caller::Caller;
 use crate::functions::records::CallRecords;
 use crate::messages::function::FunctionCall;
+use crate::messages::proc_manager::CallError;
 use crate::query_server::reduce::OverflowLog;
 
 /// Runs functions on the query servers of the pool.
@@ -94,8 +94,12 @@ impl QueryServers {
     /// # Errors
     /// See [`FunctionError`].
     pub async fn perform(&self, mut call: FunctionCall) -> Result<Bytes, FunctionError> {
-        if let Some(at) = call.in_language() {
-            self.settle_language(at).await?;
+        // If the call names no language, it has that of the pool or group.
+        if let Some(at) = call.in_language()
+            && at.language.as_str().is_empty()
+        {
+            let language = self.caller.language_of(at.from.clone()).await;
+            at.language = language.map_err(CallError::GetProc)?;
         }
         match call {
             FunctionCall::MapDocs(call) => self.map_docs(&call).await,

@@ -4,15 +4,12 @@
 //!           line among them fails the call. However the call ends, none of its commands stays unanswered while the
 //!           process is alive.
 
-use std::time::Duration;
-
 use bytes::Bytes;
 use futures_util::stream::{FuturesOrdered, StreamExt};
 
-use super::acquire::give_back;
+use super::acquire::{TimedWant, give_back};
 use super::{FunctionError, QueryServers};
 use crate::messages::client_error::Place;
-use crate::messages::proc_manager::Want;
 
 /// Maximum number of unanswered commands of a call.
 const IN_FLIGHT_MAX: usize = 64;
@@ -29,9 +26,8 @@ impl QueryServers {
     /// answers to earlier ones are awaited.
     pub(super) async fn prompt_all(
         &self,
-        want: &Want,
+        (want, timeout): TimedWant,
         commands: impl IntoIterator<Item = Bytes>,
-        timeout: Option<Duration>,
         mut take: impl FnMut(usize, Bytes) -> Result<(), FunctionError>,
         place: impl Fn(usize) -> Place,
     ) -> Result<(), FunctionError> {
@@ -40,7 +36,7 @@ impl QueryServers {
             return Ok(());
         };
         let is_only = commands.peek().is_none();
-        let (lease, mut answer) = self.prompt_clean(want, first, timeout, is_only).await?;
+        let (lease, mut answer) = self.prompt_clean((want, timeout), first, is_only).await?;
         // The fence is sent with the last command.
         let send = async |command: Option<Bytes>| match command {
             Some(command) => lease.prompt(command, timeout).await,

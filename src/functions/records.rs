@@ -32,9 +32,9 @@ const SLOW_MAX: u32 = 10;
 /// Records of all calls that run on the pool's arbiter.
 pub(crate) struct CallRecords {
     /// The log of built-in sums that overflow.
-    pub(crate) sums: Arc<OverflowLog>,
+    pub sums: Arc<OverflowLog>,
     /// The logs of each database's functions.
-    pub(crate) tenant_logs: Arc<TenantLogs>,
+    pub tenant_logs: Arc<TenantLogs>,
     costs: RefCell<FunctionCosts>,
     tenants: RefCell<TenantCosts>,
     tally: RefCell<CallTally>,
@@ -54,7 +54,7 @@ struct SlowCalls {
 }
 
 impl CallRecords {
-    pub(crate) fn new(
+    pub fn new(
         config: watch::Receiver<Arc<Config>>,
         log: Logger,
         access: Option<Logger>,
@@ -80,7 +80,7 @@ impl CallRecords {
     }
 
     /// Records a finished call.
-    pub(crate) fn note(&self, finished: &FinishedCall, error: Option<&ErrorReply>) {
+    pub fn note(&self, finished: &FinishedCall, error: Option<&ErrorReply>) {
         let (call, cost) = (&finished.call, &finished.cost);
         let now = self.clock.now();
         // A call ended by its closed connection was not necessarily at fault.
@@ -117,22 +117,22 @@ impl CallRecords {
     }
 
     /// Returns the number of calls since the previous query.
-    pub(crate) fn take_tally(&self) -> CallTally {
+    pub fn take_tally(&self) -> CallTally {
         self.tally.take()
     }
 
     /// Returns the most expensive functions of a recent period.
-    pub(crate) fn costs(&self, query: CostsQuery) -> CostsPage {
+    pub fn costs(&self, query: CostsQuery) -> CostsPage {
         self.costs.borrow_mut().page(query, self.clock.now())
     }
 
     /// Returns the costs of databases that a query selects.
-    pub(crate) fn tenants(&self, query: &TenantCostsQuery) -> TenantCostsPage {
+    pub fn tenants(&self, query: &TenantCostsQuery) -> TenantCostsPage {
         self.tenants.borrow().page(query)
     }
 
     /// Returns the costs of all databases, for saving.
-    pub(crate) fn tenant_costs(&self) -> TenantCosts {
+    pub fn tenant_costs(&self) -> TenantCosts {
         self.tenants.borrow().clone()
     }
 }

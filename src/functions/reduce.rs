@@ -198,12 +198,13 @@ impl QueryServers {
             self.require(&with.at.language, several).await?;
         }
         let line = self.command(with, ("reduce", sources, rows)).await?;
-        let results = self.prompt_reducer(with, line, sources.len()).await;
-        results.map_err(|error| match with.funs.as_slice() {
-            [_] => error.at(place(0, &with.funs)),
-            // The query server does not say which of them failed.
-            _ => error,
-        })
+        self.prompt_reducer(with, line, sources.len())
+            .await
+            .map_err(|error| match with.funs.as_slice() {
+                [_] => error.at(place(0, &with.funs)),
+                // The query server does not say which of them failed.
+                _ => error,
+            })
     }
 
     /// Rereduces the values of one source. An overflow error among them becomes the result.
@@ -249,16 +250,13 @@ impl QueryServers {
         line: Bytes,
         count: usize,
     ) -> Result<Vec<Json>, FunctionError> {
-        let want = with.at.want();
         let read = |answer: Bytes| read_results(&answer, count);
-        let results = self.prompt_once(&want, line, with.at.timeout, read).await;
-        match results {
-            Err(error) => match overflow_of(&error) {
+        self.prompt_once(with.at.want(), line, read)
+            .await
+            .or_else(|error| match overflow_of(&error) {
                 Some(overflow) => Ok(vec![overflow; count]),
                 None => Err(error),
-            },
-            results => results,
-        }
+            })
     }
 
     /// Returns the context of built-in reducers. If one of them is limited, the limit on sums is read from the current
@@ -289,13 +287,16 @@ impl QueryServers {
 /// # Errors
 /// [`FunctionErrorKind::Answer`] for an invalid result, or an unknown built-in reducer.
 pub fn finalize(call: &Finalize) -> Result<Vec<Json>, FunctionError> {
-    let functions = functions(&call.funs)?.into_iter();
-    let pairs = functions.zip(&call.values).enumerate();
-    let results = pairs.map(|(index, (function, value))| {
-        let result = function.finalize(value.clone());
-        result.map_err(|error| error.at(place(index, &call.funs)))
-    });
-    results.collect()
+    functions(&call.funs)?
+        .into_iter()
+        .zip(&call.values)
+        .enumerate()
+        .map(|(index, (function, value))| {
+            function
+                .finalize(value.clone())
+                .map_err(|error| error.at(place(index, &call.funs)))
+        })
+        .collect()
 }
 
 /// Finds the functions: names starting with `_` are built in.
@@ -305,10 +306,8 @@ fn functions(funs: &[String]) -> Result<Vec<Function<'_>>, FunctionError> {
         if !fun.starts_with('_') {
             return Ok(Function::Source(fun));
         }
-        let found = Builtin::named(fun).map(Function::Builtin);
-        found.map_err(|error| {
-            let error = FunctionError::refused("compilation_error", error.to_string());
-            error.at(place(index, funs))
+        Builtin::named(fun).map(Function::Builtin).map_err(|error| {
+            FunctionError::refused("compilation_error", error.to_string()).at(place(index, funs))
         })
     };
     funs.iter().enumerate().map(function).collect()

@@ -54,11 +54,12 @@ impl QueryServers {
     ) -> Result<T, FunctionError> {
         let args = (&call.doc, &*scrub(&call.req));
         let path = [kind, &call.name];
-        let rendered = self.call_ddoc(&call.at, &path, args, read).await;
-        rendered.map_err(|error| match &call.doc {
-            Some(doc) => error.at(document_place(doc.get())),
-            None => error,
-        })
+        self.call_ddoc(&call.at, &path, args, read)
+            .await
+            .map_err(|error| match &call.doc {
+                Some(doc) => error.at(document_place(doc.get())),
+                None => error,
+            })
     }
 }
 

@@ -60,8 +60,7 @@ fn may_have_secrets(json: &str) -> bool {
 fn contains_in_any_case(text: &[u8], word: &[u8]) -> bool {
     let (lower, upper) = (word[0], word[0].to_ascii_uppercase());
     memchr::memchr2_iter(lower, upper, text).any(|at| {
-        let end = at + word.len();
-        text.get(at..end)
+        text.get(at..at + word.len())
             .is_some_and(|part| part.eq_ignore_ascii_case(word))
     })
 }

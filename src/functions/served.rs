@@ -24,15 +24,15 @@ use crate::query_server::told::{FunctionName, ReportedError};
 
 /// A finished call and its value.
 pub(crate) struct Served {
-    pub(crate) value: Result<Bytes, ErrorReply>,
-    pub(crate) finished: FinishedCall,
+    pub value: Result<Bytes, ErrorReply>,
+    pub finished: FinishedCall,
     /// Whether the client sent a request id.
     is_named: bool,
 }
 
 impl Served {
     /// Returns the reply's members besides value or error: a comma precedes each.
-    pub(crate) fn members(&self) -> Bytes {
+    pub fn members(&self) -> Bytes {
         match self.finished.report() {
             Some(report) => members(&report),
             None if self.is_named => {
@@ -64,7 +64,7 @@ pub(crate) struct BegunCall {
 
 impl BegunCall {
     /// Ends the call.
-    pub(crate) fn end(mut self, error: Option<&ErrorReply>) -> FinishedCall {
+    pub fn end(mut self, error: Option<&ErrorReply>) -> FinishedCall {
         // A call that fails after its client has ended fails because of that.
         let disconnected = || (!self.client.is_alive()).then(ErrorReply::disconnected);
         let instead = error.and_then(|_| disconnected());

@@ -23,8 +23,10 @@ pub fn filter_pool(
         Ok(Box::new(move |docs| {
             let (filter, servers) = (filter.clone(), servers());
             Box::pin(async move {
-                let passed = filter.ask(docs, &servers).await;
-                passed.map_err(|error| error.to_string())
+                filter
+                    .ask(docs, &servers)
+                    .await
+                    .map_err(|error| error.to_string())
             })
         }))
     })

@@ -4,14 +4,15 @@
 //! DIFFERS   One call validates many documents, pipelined over one process that is taught once. Answers that crash
 //!           the reference (two members, a number, an array) are errors that quote them.
 
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
-use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 
 use super::decode::{decode, document_place, elements, excerpt, single_member, text};
 use super::{FunctionError, QueryServers};
 use crate::messages::client_error::Place;
-use crate::messages::function::{Edit, ValidateDocs};
+use crate::messages::function::{Edit, Json, ValidateDocs};
 use json::{JsonList, JsonListBuilder};
 
 /// The path of the function.
@@ -20,33 +21,9 @@ const PATH: [&str; 1] = ["validate_doc_update"];
 /// The reference's error name for unintelligible answers.
 const UNKNOWN: &str = "unknown_error";
 
-/// A validation function's verdict on a document.
-#[derive(Clone, Debug)]
-pub enum Verdict {
-    /// It may be written.
-    Accepted,
-    /// No user may write it (403); the reason as JSON.
-    Forbidden(Box<RawValue>),
-    /// This user may not write it (401); the reason as JSON.
-    Unauthorized(Box<RawValue>),
-}
-
-impl Serialize for Verdict {
-    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        use serde::ser::SerializeMap;
-        let (name, reason) = match self {
-            Self::Accepted => return to.serialize_bool(true),
-            Self::Forbidden(reason) => ("forbidden", reason),
-            Self::Unauthorized(reason) => ("unauthorized", reason),
-        };
-        let mut map = to.serialize_map(Some(1))?;
-        map.serialize_entry(name, reason)?;
-        map.end()
-    }
-}
-
 impl QueryServers {
-    /// Validates documents (`validate_docs`); returns a [`Verdict`] for each, in order.
+    /// Validates documents (`validate_docs`); returns a verdict for each, in order: `true` if it may be written,
+    /// `{"forbidden": REASON}` if no user may write it (403), `{"unauthorized": REASON}` if this user may not (401).
     ///
     /// # Errors
     /// See [`FunctionError`]; it names the first document whose answer is not a verdict.
@@ -60,30 +37,31 @@ impl QueryServers {
         });
         let mut verdicts = JsonListBuilder::default();
         let take = |_, answer: Bytes| {
-            let verdict = to_raw_value(&read_verdict(&answer)?);
-            verdicts.push(&verdict.expect("JSON: strings can always be written"));
+            verdicts.push(&read_verdict(&answer)?);
             Ok(())
         };
         let place = |index: usize| match call.docs.get(index).map(edit) {
             Some(edit) => document_place(edit.new_doc.get()),
             None => Place::default(),
         };
-        let want = at.want();
-        let done = self.prompt_all(&want, commands, at.timeout, take, place);
-        done.await.map_err(|error| error.at(at.place(&PATH)))?;
+        self.prompt_all(at.want(), commands, take, place)
+            .await
+            .map_err(|error| error.at(at.place(&PATH)))?;
         Ok(verdicts.finish())
     }
 }
 
 /// Parses one answer. The process has already counted a rejection in its metrics.
-fn read_verdict(answer: &Bytes) -> Result<Verdict, FunctionError> {
+fn read_verdict(answer: &Bytes) -> Result<Json, FunctionError> {
     let json = text(answer);
     if json == "true" || decode::<f64>(json) == Some(1.0) {
-        return Ok(Verdict::Accepted);
+        return Ok(RawValue::TRUE.to_owned());
     }
     match single_member(json) {
-        Some((name, reason)) if name == "forbidden" => Ok(Verdict::Forbidden(reason)),
-        Some((name, reason)) if name == "unauthorized" => Ok(Verdict::Unauthorized(reason)),
+        Some((name, reason)) if name == "forbidden" || name == "unauthorized" => {
+            Ok(to_raw_value(&BTreeMap::from([(name, reason)]))
+                .expect("JSON: strings can always be written"))
+        }
         Some((_, reason)) => Err(FunctionError::thrown(UNKNOWN, reason.get())),
         None if json.starts_with('"') => Err(FunctionError::thrown(UNKNOWN, json)),
         None => {
@@ -112,7 +90,7 @@ mod tests {
     fn read(answer: &'static str) -> Result<String, (String, String)> {
         let verdict = read_verdict(&Bytes::from_static(answer.as_bytes()));
         match verdict {
-            Ok(verdict) => Ok(serde_json::to_string(&verdict).unwrap()),
+            Ok(verdict) => Ok(verdict.get().to_owned()),
             Err(error) => match error.kind {
                 FunctionErrorKind::Answer { name, reason, .. } => Err((name.into(), reason)),
                 other => panic!("{other}"),

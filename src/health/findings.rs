@@ -179,8 +179,11 @@ fn critical_if(is_critical: bool, mut problem: Problem) -> Problem {
 pub(crate) fn of_status(status: &DaemonStatus) -> Vec<Problem> {
     let pools = status.pools.iter().flat_map(of_pool);
     let services = status.services.iter().filter_map(of_service);
-    let none = of_all_pools(&status.pools);
-    none.into_iter().chain(pools).chain(services).collect()
+    of_all_pools(&status.pools)
+        .into_iter()
+        .chain(pools)
+        .chain(services)
+        .collect()
 }
 
 /// Reports that no pool works. Ignores pools of native languages, which start no process.
@@ -203,8 +206,10 @@ fn of_pool(pool: &PoolStatus) -> Vec<Problem> {
     if let Some(failure) = &pool.failure {
         let cause = format!("its processes cannot be started: {failure}");
         let remedy = format!("fix its command, then: `settee pool unthrottle {name}`");
-        let failing = Kind::PoolFailing.found(name, pool.waiting.into(), cause, remedy);
-        found.push(critical_if(pool.used + pool.free == 0, failing));
+        found.push(critical_if(
+            pool.used + pool.free == 0,
+            Kind::PoolFailing.found(name, pool.waiting.into(), cause, remedy),
+        ));
     } else if pool.waiting > 0 && pool.longest_wait_ms >= LONG_WAIT_MS {
         let cause = format!(
             "{} waiting for its {} processes (longest {} s)",
@@ -212,20 +217,23 @@ fn of_pool(pool: &PoolStatus) -> Vec<Problem> {
             pool.hard_limit,
             pool.longest_wait_ms / 1000
         );
-        let remedy = crowded(name, pool.hard_limit);
-        found.push(Kind::PoolCrowded.found(name, pool.waiting.into(), cause, remedy));
+        found.push(Kind::PoolCrowded.found(
+            name,
+            pool.waiting.into(),
+            cause,
+            crowded(name, pool.hard_limit),
+        ));
     }
     let Some(sandbox) = &pool.sandbox else {
         return found;
     };
+    let remedy = "`settee check-config --sandbox` says why; see docs/cells.md";
     if let Some(error) = &sandbox.error {
         let cause = format!("the cell of its processes cannot be created: {error}");
-        let remedy = "`settee check-config --sandbox` says why; see docs/cells.md";
         found.push(Kind::CellBroken.found(name, 1, cause, remedy));
     } else if !sandbox.missing.is_empty() {
         let layers: Vec<&str> = sandbox.missing.keys().map(String::as_str).collect();
         let cause = format!("the cell of its processes lacks {}", layers.join(", "));
-        let remedy = "`settee check-config --sandbox` says why; see docs/cells.md";
         found.push(Kind::CellIncomplete.found(name, layers.len() as u64, cause, remedy));
     }
     found
@@ -284,22 +292,26 @@ fn of_service(service: &ServiceStatus) -> Option<Problem> {
         ),
         _ => return None,
     };
-    let found = Kind::ServiceClosed.found(name, service.connections, cause, remedy);
-    Some(critical_if(closed != "at_limit", found))
+    Some(critical_if(
+        closed != "at_limit",
+        Kind::ServiceClosed.found(name, service.connections, cause, remedy),
+    ))
 }
 
 /// Checks replications by the reasons why they do not run; `total` is their number.
 pub(crate) fn of_jobs(total: u64, groups: &[JobGroup]) -> Vec<Problem> {
     let failing = |group: &JobGroup| -> u64 {
-        let states = group.states.iter();
-        let failed = states.filter(|(state, _)| FAILED.contains(&state.as_str()));
-        failed.map(|(_, count)| *count as u64).sum()
+        group
+            .states
+            .iter()
+            .filter(|(state, _)| FAILED.contains(&state.as_str()))
+            .map(|(_, count)| *count as u64)
+            .sum()
     };
-    let failing = groups
+    groups
         .iter()
         .map(|group| (group, failing(group)))
-        .filter(|(_, count)| *count > 0);
-    failing
+        .filter(|(_, count)| *count > 0)
         .map(|(group, count)| {
             let reason = group.reason.as_deref().unwrap_or("no reason is known");
             let example = &group.example;
@@ -308,8 +320,7 @@ pub(crate) fn of_jobs(total: u64, groups: &[JobGroup]) -> Vec<Problem> {
             let remedy = format!(
                 "`settee jobs show {one}` shows details; fix the cause, then: `settee jobs restart --reason {all}`"
             );
-            let is_critical = count.saturating_mul(CRITICAL_PART) >= total;
-            critical_if(is_critical, Kind::ReplicationsFailing.found(reason, count, cause, remedy))
+            critical_if(count.saturating_mul(CRITICAL_PART) >= total, Kind::ReplicationsFailing.found(reason, count, cause, remedy))
         })
         .collect()
 }
@@ -319,13 +330,19 @@ pub(crate) fn of_store(error: Option<&str>, took: Duration, is_loading: bool) ->
     let of = |kind: Kind, cause: String, remedy: &str| kind.found("store", 1, cause, remedy);
     let away = error.map(|error| {
         let cause = format!("replications cannot be read from the store: {error}");
-        let remedy = "check [store] path or url; see docs/operations.md";
-        of(Kind::StoreAway, cause, remedy)
+        of(
+            Kind::StoreAway,
+            cause,
+            "check [store] path or url; see docs/operations.md",
+        )
     });
     let is_slow = error.is_none() && took >= SLOW_ANSWER;
     let slow = is_slow.then(|| {
-        let cause = format!("it took {:.1} s to answer", took.as_secs_f64());
-        of(Kind::StoreSlow, cause, SLOW_STORE)
+        of(
+            Kind::StoreSlow,
+            format!("it took {:.1} s to answer", took.as_secs_f64()),
+            SLOW_STORE,
+        )
     });
     let loading = is_loading.then(|| {
         let cause = "replications are still being loaded from the store".to_owned();
@@ -337,12 +354,11 @@ pub(crate) fn of_store(error: Option<&str>, took: Duration, is_loading: bool) ->
 
 /// Reports that the documents in the store grew to `bytes` bytes, from `smallest`, the recent minimum.
 pub(crate) fn of_growth(bytes: u64, smallest: u64) -> Problem {
-    let mebibytes = |bytes: u64| bytes >> 20;
-    let minutes = GROWN_WITHIN.as_secs() / 60;
     let cause = format!(
-        "its documents grew from {} to {} MiB within the last {minutes} minutes",
-        mebibytes(smallest),
-        mebibytes(bytes)
+        "its documents grew from {} to {} MiB within the last {} minutes",
+        smallest >> 20,
+        bytes >> 20,
+        GROWN_WITHIN.as_secs() / 60
     );
     let remedy = "GET /_replicator counts them, deleted ones too: find their writer in the audit; deleted ones are kept for [store] deleted_kept_for";
     Kind::StoreGrowing.found("store", 1, cause, remedy)
@@ -353,15 +369,14 @@ pub(crate) fn of_daemons(fleet: &Value) -> Vec<Problem> {
     let rows: Vec<&Value> = fleet["daemons"].as_array().into_iter().flatten().collect();
     let address = |row: &Value| row["address"].as_str().unwrap_or_default().to_owned();
     let lives = |row: &Value| row["lease_left_s"].as_u64().unwrap_or(0) > 0;
+    // A restarted daemon has another row.
+    let is_back = |row: &Value| {
+        rows.iter()
+            .any(|other| address(other) == address(row) && lives(other))
+    };
     let gone = rows
         .iter()
-        .filter(|row| !lives(row) && row["leaving"] != true);
-    // A restarted daemon has another row.
-    let gone = gone
-        .filter(|row| {
-            let same = rows.iter().filter(|other| address(other) == address(row));
-            !same.into_iter().any(|other| lives(other))
-        })
+        .filter(|row| !lives(row) && row["leaving"] != true && !is_back(row))
         .map(|row| {
             let count = row["documents"].as_u64().unwrap_or(0);
             let cause = "its lease expired: it is dead, hangs, or cannot reach the database";
@@ -387,7 +402,6 @@ pub(crate) fn of_differences(own: &Report, others: &[Report]) -> Vec<Problem> {
     let version = &own.health.version;
     let of_version = |report: &&Report| report.health.version == *version;
     let other: Vec<&Report> = others.iter().filter(|one| !of_version(one)).collect();
-    let same: Vec<&Report> = others.iter().filter(of_version).collect();
     let of = |subject: &str, differing: &[&Report], cause: String, remedy: &str| {
         let count = differing.len() as u64;
         (count > 0).then(|| Kind::DaemonsDiffer.found(subject, count, cause, remedy))
@@ -399,10 +413,10 @@ pub(crate) fn of_differences(own: &Report, others: &[Report]) -> Vec<Problem> {
     );
     let remedy = "finish the upgrade, or go back: docs/operations.md, Upgrade";
     let mut found: Vec<Problem> = of("versions", &other, cause, remedy).into_iter().collect();
-    let told: Vec<&Report> = same
+    let told: Vec<&Report> = others
         .iter()
+        .filter(of_version)
         .filter(|report| !report.settings.is_empty())
-        .copied()
         .collect();
     let sections: BTreeSet<&String> = told
         .iter()
@@ -450,21 +464,21 @@ pub(crate) fn of_drain() -> Problem {
 
 /// Checks running replications: stalled ones, and servers that delay them.
 pub(crate) fn of_runs(troubles: &RunTroubles) -> Vec<Problem> {
-    let slow = troubles.slow.iter();
-    let slow = slow.map(|(slow, jobs)| of_slow(slow, *jobs));
+    let slow = troubles
+        .slow
+        .iter()
+        .map(|(SlowServer { server, average }, jobs)| {
+            let seconds = average.as_secs_f64();
+            let cause = format!(
+                "its answers took {seconds:.1} s on average lately; {jobs} replications use it"
+            );
+            let remedy = "check the load of that server, and the network";
+            Kind::ServerSlow.found(server, *jobs, cause, remedy)
+        });
     of_stalled(&troubles.stalled)
         .into_iter()
         .chain(slow)
         .collect()
-}
-
-fn of_slow(slow: &SlowServer, jobs: u64) -> Problem {
-    let SlowServer { server, average } = slow;
-    let seconds = average.as_secs_f64();
-    let cause =
-        format!("its answers took {seconds:.1} s on average lately; {jobs} replications use it");
-    let remedy = "check the load of that server, and the network";
-    Kind::ServerSlow.found(server, jobs, cause, remedy)
 }
 
 fn of_stalled(stalled: &Stalled) -> Option<Problem> {
@@ -488,8 +502,11 @@ pub(crate) fn of_files(planned: &Result<Vec<Change>, ReloadError>) -> Option<Pro
     };
     let Ok(changes) = planned else {
         let cause = "its files have mistakes: neither a reload nor a restart can use them";
-        let remedy = "`settee check-config` says what and where";
-        return Some(of(1, cause.to_owned(), remedy));
+        return Some(of(
+            1,
+            cause.to_owned(),
+            "`settee check-config` says what and where",
+        ));
     };
     let differ = |change: &&Change| change.effect != Effect::Overridden;
     let differing: Vec<&Change> = changes.iter().filter(differ).collect();
@@ -521,16 +538,6 @@ pub(crate) struct Counted {
 /// The remedy for a slow store.
 const SLOW_STORE: &str = "check the store's disk or database, and the load of this machine";
 
-/// Reports that recent requests of a kind were slow on average.
-fn of_requests(kind: &str, average: Duration) -> Option<Problem> {
-    let cause = format!(
-        "its {kind} requests took {:.1} s on average within {} s",
-        average.as_secs_f64(),
-        WITHIN.as_secs()
-    );
-    (average >= SLOW_ANSWER).then(|| Kind::StoreSlow.found("store", 1, cause, SLOW_STORE))
-}
-
 /// Checks recent increases, of each pool and of the daemon.
 pub(crate) fn of_increases(
     increases: &mut Increases,
@@ -540,21 +547,38 @@ pub(crate) fn of_increases(
 ) -> Vec<Problem> {
     let mut found = Vec::new();
     for pool in &status.pools {
-        let note = |counter, count| increases.note(now, counter, &pool.name, count);
-        found.extend(of_pool_lately(pool, note));
+        found.extend(of_pool_lately(pool, |counter, count| {
+            increases.note(now, counter, &pool.name, count)
+        }));
     }
+    let seconds = WITHIN.as_secs();
     for (actor, count) in &counted.restarts {
         let restarts = increases.note(now, "restarts", actor, *count);
-        found.extend((restarts >= RESTARTS_MAX).then(|| of_restarts(actor, restarts)));
+        if restarts >= RESTARTS_MAX {
+            let cause = format!("it failed and was restarted {restarts} times within {seconds} s");
+            let remedy =
+                "the log says why at 'child ended'; report it, unless the machine lacks a resource";
+            found.push(Kind::ActorFailing.found(actor, restarts, cause, remedy));
+        }
     }
     for (kind, (count, milliseconds)) in &counted.requests {
         let count = increases.note(now, "requests", kind, *count);
-        let milliseconds = increases.note(now, "milliseconds", kind, *milliseconds);
-        let average = milliseconds.checked_div(count).map(Duration::from_millis);
-        found.extend(average.and_then(|average| of_requests(kind, average)));
+        let average = increases
+            .note(now, "milliseconds", kind, *milliseconds)
+            .checked_div(count)
+            .map(Duration::from_millis);
+        if let Some(average) = average.filter(|average| *average >= SLOW_ANSWER) {
+            let average = average.as_secs_f64();
+            let cause =
+                format!("its {kind} requests took {average:.1} s on average within {seconds} s");
+            found.push(Kind::StoreSlow.found("store", 1, cause, SLOW_STORE));
+        }
     }
     let unwritten = increases.note(now, "unwritten", "", counted.unwritten);
-    found.extend(of_unwritten(unwritten, counted.unwritten_last));
+    if let Some((why, remedy)) = counted.unwritten_last.filter(|_| unwritten > 0) {
+        let cause = format!("{unwritten} writes were refused within {seconds} s: {why}");
+        found.push(Kind::StoreRefusing.found("store", unwritten, cause, remedy));
+    }
     increases.forget(now);
     found
 }
@@ -579,8 +603,7 @@ fn of_pool_lately(
         let cause = format!(
             "{unserved} calls within {seconds} s got none of its {limit} processes in time"
         );
-        let remedy = crowded(name, limit);
-        found.push(Kind::PoolCrowded.found(name, unserved, cause, remedy));
+        found.push(Kind::PoolCrowded.found(name, unserved, cause, crowded(name, limit)));
     }
     if died >= DEATHS_MAX {
         let cause = format!("{died} of its processes ended by themselves within {seconds} s");
@@ -602,22 +625,6 @@ fn of_pool_lately(
         found.push(Kind::PoolExchanging.found(name, replaced, cause, remedy));
     }
     found
-}
-
-fn of_restarts(actor: &str, restarts: u64) -> Problem {
-    let seconds = WITHIN.as_secs();
-    let cause = format!("it failed and was restarted {restarts} times within {seconds} s");
-    let remedy =
-        "the log says why at 'child ended'; report it, unless the machine lacks a resource";
-    Kind::ActorFailing.found(actor, restarts, cause, remedy)
-}
-
-/// Reports recently refused writes. `last` has the cause and remedy of the last one; `None` if one was accepted since.
-fn of_unwritten(unwritten: u64, last: Option<(String, &'static str)>) -> Option<Problem> {
-    let (why, remedy) = last.filter(|_| unwritten > 0)?;
-    let seconds = WITHIN.as_secs();
-    let cause = format!("{unwritten} writes were refused within {seconds} s: {why}");
-    Some(Kind::StoreRefusing.found("store", unwritten, cause, remedy))
 }
 
 #[cfg(test)]

@@ -19,8 +19,10 @@ pub(crate) type OpenLosses = BTreeMap<String, BTreeMap<String, u64>>;
 pub(crate) fn of(problems: Vec<Problem>) -> OpenLosses {
     let mut losses = OpenLosses::new();
     for problem in problems.into_iter().filter(|problem| problem.count > 0) {
-        let of_kind = losses.entry(problem.kind).or_default();
-        of_kind.insert(problem.subject, problem.count);
+        losses
+            .entry(problem.kind)
+            .or_default()
+            .insert(problem.subject, problem.count);
     }
     losses
 }
@@ -35,8 +37,9 @@ fn name(store: &Store, daemon: &str) -> String {
 /// Reads a daemon's losses; returns none if the document is missing or invalid.
 pub(crate) async fn read(store: &Store, daemon: &str) -> Result<OpenLosses, StoreError> {
     let found = store.local(&name(store, daemon)).await?;
-    let losses = found.and_then(|found| serde_json::from_str(&found.body).ok());
-    Ok(losses.unwrap_or_default())
+    Ok(found
+        .and_then(|found| serde_json::from_str(&found.body).ok())
+        .unwrap_or_default())
 }
 
 /// Writes a daemon's losses. Returns false if the document was changed by another writer.

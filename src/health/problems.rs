@@ -43,8 +43,12 @@ impl Problems {
             };
             let key = (kind, found.subject.clone());
             let first = self.seen.get(&key).map_or(now, |seen| seen.first);
-            let last = now;
-            self.seen.insert(key, Seen { found, first, last });
+            let seen = Seen {
+                found,
+                first,
+                last: now,
+            };
+            self.seen.insert(key, seen);
         }
         // An acknowledged loss is over at once.
         self.seen.retain(|(kind, _), seen| {
@@ -58,12 +62,17 @@ impl Problems {
         let lasted = |((kind, _), seen): &(&(Kind, String), &Seen)| {
             seen.last.since(seen.first) >= kind.delay()
         };
-        let lasting = self.seen.iter().filter(lasted);
-        let mut list: Vec<&Seen> = lasting.map(|(_, seen)| seen).collect();
+        let mut list: Vec<&Seen> = self
+            .seen
+            .iter()
+            .filter(lasted)
+            .map(|(_, seen)| seen)
+            .collect();
         list.sort_by_key(|seen| (&seen.found.severity, Reverse(seen.found.count), seen.first));
         list.truncate(PROBLEMS_MAX);
-        let told = list.into_iter();
-        told.map(|seen| (seen.found.clone(), seen.first)).collect()
+        list.into_iter()
+            .map(|seen| (seen.found.clone(), seen.first))
+            .collect()
     }
 }
 

@@ -19,7 +19,7 @@ use data_encoding::BASE64;
 
 use super::answer::Refusal;
 use super::guard::{Connection, is_encrypted};
-use super::request::text_of;
+use super::request::text;
 use super::{HttpContext, origin};
 use crate::actors::client::peer::local_rights;
 use crate::actors::pool_executor::Principal;
@@ -90,9 +90,8 @@ impl Visitor {
 
     /// Refuses a visitor without this right.
     pub(super) fn needs(&self, right: Right) -> Result<(), Refusal> {
-        let missing = match self.rights.require(right) {
-            Ok(()) => return Ok(()),
-            Err(missing) => missing,
+        let Err(missing) = self.rights.require(right) else {
+            return Ok(());
         };
         match (&self.name, &self.local) {
             (Some(name), _) => Err(Refusal::forbidden(format!(
@@ -121,15 +120,6 @@ impl Visitor {
     /// Returns whether this visitor is logged in, or need not be.
     pub(super) fn is_known(&self) -> bool {
         self.name.is_some() || self.is_admin() || self.local.is_some()
-    }
-
-    /// Refuses a visitor who is not logged in, whether or not the path exists.
-    pub(super) fn must_be_known(&self) -> Result<(), Refusal> {
-        if self.is_known() {
-            Ok(())
-        } else {
-            Err(Refusal::unauthorized("Authentication required."))
-        }
     }
 }
 
@@ -166,8 +156,10 @@ pub(super) async fn admit(
         visitor.rights = Rights::all();
         return Ok(visitor);
     }
-    if let Some(credentials) = text_of(head, header::AUTHORIZATION) {
-        let (name, password) = basic(credentials)?;
+    if let Some(credentials) = text(head, header::AUTHORIZATION) {
+        let (name, password) = basic(credentials).ok_or_else(|| {
+            Refusal::bad_request("Authorization must be Basic with name and password")
+        })?;
         shared
             .authority
             .log_in(&name, &password, visitor.peer())
@@ -178,10 +170,10 @@ pub(super) async fn admit(
         visitor.name = Some(session.name.clone());
         visitor.session = Some(session);
         visitor.by = Some("cookie");
-    } else if let Some(name) = connection.and_then(Connection::certified)
+    } else if let Some(name) = connection.and_then(|connection| connection.certified.get())
         && shared.authority.knows(name)
     {
-        visitor.name = Some(name.to_owned());
+        visitor.name = Some(name.clone());
         visitor.by = Some("certificate");
     }
     if let Some(name) = &visitor.name {
@@ -192,21 +184,22 @@ pub(super) async fn admit(
 
 /// Returns the session of the first session cookie.
 fn session_of(head: &RequestHead, shared: &HttpContext) -> Option<Session> {
-    let headers = head.headers.get_all(header::COOKIE);
-    let texts = headers.filter_map(|value| value.to_str().ok());
-    let mut cookies = texts
+    let mut cookies = head
+        .headers
+        .get_all(header::COOKIE)
+        .filter_map(|value| value.to_str().ok())
         .flat_map(|text| text.split(';').map(str::trim))
         .filter_map(|cookie| Cookie::parse_encoded(cookie).ok());
-    let cookie = cookies.find(|cookie| cookie.name() == COOKIE)?;
-    shared.authority.session(cookie.value())
+    shared
+        .authority
+        .session(cookies.find(|cookie| cookie.name() == COOKIE)?.value())
 }
 
 /// Refuses a request forwarded by a proxy: regardless of its address, it may come from anywhere.
 fn refuse_forwarded(head: &RequestHead, why: &str) -> Result<(), Refusal> {
     const ADDED: &[&str] = &["forwarded", "via", "x-real-ip", "x-client-ip"];
     let mut names = head.headers.keys().map(|name| name.as_str());
-    let found = names.find(|name| ADDED.contains(name) || name.starts_with("x-forwarded"));
-    match found {
+    match names.find(|name| ADDED.contains(name) || name.starts_with("x-forwarded")) {
         Some(name) => Err(Refusal::forbidden(format!(
             "the request came through a proxy ({name}), and {why}"
         ))),
@@ -214,55 +207,23 @@ fn refuse_forwarded(head: &RequestHead, why: &str) -> Result<(), Refusal> {
     }
 }
 
-/// Returns the cookie of a new session.
-pub(super) fn new_session(
+/// Returns the cookie of a session.
+pub(super) fn session_cookie(
     request: &HttpRequest,
     shared: &HttpContext,
-    name: &str,
-) -> Option<Cookie<'static>> {
-    let value = shared.authority.begin(name)?;
-    Some(session_cookie(request, shared, value))
-}
-
-/// Returns the cookie that renews a visitor's session, if due.
-pub(super) fn renewed_session(
-    request: &HttpRequest,
-    shared: &HttpContext,
-    visitor: &Visitor,
-) -> Option<Cookie<'static>> {
-    let session = visitor
-        .session
-        .as_ref()
-        .filter(|session| session.needs_renewal)?;
-    let value = shared.authority.renew(session)?;
-    Some(session_cookie(request, shared, value))
-}
-
-/// Ends every session with a cookie in the request.
-pub(super) fn end_sessions(request: &HttpRequest, shared: &HttpContext) {
-    let Ok(cookies) = request.cookies() else {
-        return;
-    };
-    for cookie in cookies.iter().filter(|cookie| cookie.name() == COOKIE) {
-        if let Some(session) = shared.authority.session(cookie.value()) {
-            shared.authority.end(&session);
-        }
-    }
-}
-
-fn session_cookie(request: &HttpRequest, shared: &HttpContext, value: String) -> Cookie<'static> {
+    value: String,
+) -> Cookie<'static> {
     let timeout = shared.config.borrow().chttpd_auth.timeout;
-    let seconds = i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX);
-    cookie(request, value, seconds)
+    cookie(
+        request,
+        value,
+        i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
+    )
 }
 
-/// Returns the cookie that ends a session.
-pub(super) fn no_session_cookie(request: &HttpRequest) -> Cookie<'static> {
-    cookie(request, String::new(), 0)
-}
-
-/// A cookie set over an encrypted connection is never sent over an unencrypted one.
-fn cookie(request: &HttpRequest, value: String, seconds: i64) -> Cookie<'static> {
+/// Returns a cookie that lasts this long; with 0 seconds it ends a session. A cookie set over an encrypted connection
+/// is never sent over an unencrypted one.
+pub(super) fn cookie(request: &HttpRequest, value: String, seconds: i64) -> Cookie<'static> {
     Cookie::build(COOKIE, value)
         .path("/")
         .max_age(time::Duration::seconds(seconds))
@@ -272,19 +233,15 @@ fn cookie(request: &HttpRequest, value: String, seconds: i64) -> Cookie<'static>
         .finish()
 }
 
-fn basic(credentials: &str) -> Result<(String, String), Refusal> {
-    let unusable = || Refusal::bad_request("Authorization must be Basic with name and password");
-    let (scheme, encoded) = credentials.split_once(' ').ok_or_else(unusable)?;
+fn basic(credentials: &str) -> Option<(String, String)> {
+    let (scheme, encoded) = credentials.split_once(' ')?;
     if !scheme.eq_ignore_ascii_case("basic") {
-        return Err(unusable());
+        return None;
     }
-    let decoded = BASE64
-        .decode(encoded.trim().as_bytes())
-        .ok()
-        .and_then(|bytes| String::from_utf8(bytes).ok())
-        .ok_or_else(unusable)?;
-    let (name, password) = decoded.split_once(':').ok_or_else(unusable)?;
-    Ok((name.to_owned(), password.to_owned()))
+    let decoded = BASE64.decode(encoded.trim().as_bytes()).ok()?;
+    let decoded = String::from_utf8(decoded).ok()?;
+    let (name, password) = decoded.split_once(':')?;
+    Some((name.to_owned(), password.to_owned()))
 }
 
 #[cfg(test)]
@@ -293,10 +250,9 @@ mod tests {
 
     #[test]
     fn credentials_are_taken_apart_at_the_first_colon() {
-        let of = |text| basic(text).ok();
         let ann = |password: &str| Some(("ann".to_owned(), password.to_owned()));
-        assert_eq!(of("Basic YW5uOnNlY3JldA=="), ann("secret"));
-        assert_eq!(of("basic  YW5uOmE6Yg=="), ann("a:b"));
+        assert_eq!(basic("Basic YW5uOnNlY3JldA=="), ann("secret"));
+        assert_eq!(basic("basic  YW5uOmE6Yg=="), ann("a:b"));
         for wrong in [
             "",
             "Basic",
@@ -305,7 +261,7 @@ mod tests {
             "Bearer YW5uOmE=",
             "Basic /w==",
         ] {
-            assert_eq!(of(wrong), None, "{wrong}");
+            assert_eq!(basic(wrong), None, "{wrong}");
         }
     }
 }

@@ -44,12 +44,17 @@ impl Refusal {
         }
     }
 
+    /// Refuses with the status of an error's name.
+    pub(super) fn of(error: &str, reason: impl Into<Value>) -> Self {
+        Self::new(status_of(error), error, reason)
+    }
+
     pub(super) fn bad_request(reason: impl fmt::Display) -> Self {
-        Self::new(StatusCode::BAD_REQUEST, "bad_request", reason.to_string())
+        Self::of("bad_request", reason.to_string())
     }
 
     pub(super) fn not_found(reason: &str) -> Self {
-        Self::new(StatusCode::NOT_FOUND, "not_found", reason)
+        Self::of("not_found", reason)
     }
 
     pub(super) fn no_such_path() -> Self {
@@ -57,11 +62,11 @@ impl Refusal {
     }
 
     pub(super) fn forbidden(reason: impl Into<Value>) -> Self {
-        Self::new(StatusCode::FORBIDDEN, "forbidden", reason)
+        Self::of("forbidden", reason)
     }
 
     pub(super) fn unauthorized(reason: impl Into<Value>) -> Self {
-        Self::new(StatusCode::UNAUTHORIZED, "unauthorized", reason)
+        Self::of("unauthorized", reason)
             .with_header(header::WWW_AUTHENTICATE, "Basic realm=\"settee\"")
     }
 
@@ -98,8 +103,9 @@ impl Refusal {
 
     /// Omits the header that makes a browser prompt for a password: the page has its own login form.
     pub(super) fn for_a_form(mut self) -> Self {
-        let asks = |header: &(HeaderName, String)| header.0 == header::WWW_AUTHENTICATE;
-        self.header = self.header.filter(|header| !asks(header));
+        self.header = self
+            .header
+            .filter(|header| header.0 != header::WWW_AUTHENTICATE);
         self
     }
 
@@ -108,7 +114,7 @@ impl Refusal {
         self
     }
 
-    /// Adds an object's members.
+    /// Adds an object's members; nothing for `None`.
     pub(super) fn with_members(mut self, object: &impl Serialize) -> Self {
         if let Ok(Value::Object(members)) = serde_json::to_value(object) {
             self.members.extend(members);
@@ -116,20 +122,10 @@ impl Refusal {
         self
     }
 
-    /// Replaces the status and the error's name.
-    pub(super) fn named(mut self, status: StatusCode, error: &str) -> Self {
-        self.status = status;
+    /// Replaces the error's name, and the status by that of the name.
+    pub(super) fn named(mut self, error: &str) -> Self {
+        self.status = status_of(error);
         self.with_member("error", error)
-    }
-
-    /// Returns whether its error has this name.
-    pub(super) fn is_named(&self, error: &str) -> bool {
-        self.name() == Some(error)
-    }
-
-    /// Replaces the reason.
-    pub(super) fn because(self, reason: impl Into<Value>) -> Self {
-        self.with_member("reason", reason)
     }
 
     /// Returns its error's name.
@@ -138,8 +134,11 @@ impl Refusal {
     }
 
     pub(super) fn reason(&self) -> String {
-        let reason = self.members.get("reason").and_then(Value::as_str);
-        reason.unwrap_or_default().to_owned()
+        self.members
+            .get("reason")
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_owned()
     }
 
     /// Returns the error as a line of JSON.
@@ -148,14 +147,11 @@ impl Refusal {
     }
 
     pub(super) fn response(&self) -> HttpResponse {
-        let mut response = HttpResponse::build(self.status);
+        let mut response = json_builder(self.status);
         if let Some((name, value)) = self.header.as_deref() {
             response.insert_header((name.clone(), value.as_str()));
         }
-        response
-            .insert_header((header::CACHE_CONTROL, "must-revalidate"))
-            .content_type(JSON)
-            .body(self.line())
+        response.body(self.line())
     }
 }
 
@@ -181,35 +177,48 @@ impl From<NoProc> for Refusal {
     }
 }
 
-/// Errors of functions and of the pool have CouchDB's codes; unknown names are 500, as in CouchDB.
+/// Returns the status of an error's name; unknown names, like those of functions, are 500, as in CouchDB.
+fn status_of(error: &str) -> StatusCode {
+    match error {
+        "bad_request" | "compilation_error" | "query_parse_error" | "invalid_value" => {
+            StatusCode::BAD_REQUEST
+        }
+        "unauthorized" => StatusCode::UNAUTHORIZED,
+        "forbidden" => StatusCode::FORBIDDEN,
+        "not_found" | "pool_removed" | "unknown_ddoc" => StatusCode::NOT_FOUND,
+        "file_exists" => StatusCode::PRECONDITION_FAILED,
+        "conflict" => StatusCode::CONFLICT,
+        "too_many_requests" => StatusCode::TOO_MANY_REQUESTS,
+        "not_implemented" => StatusCode::NOT_IMPLEMENTED,
+        "draining" | "shutting_down" | "pool_busy" | "tenant_busy" | "throttled" => {
+            StatusCode::SERVICE_UNAVAILABLE
+        }
+        _ => StatusCode::INTERNAL_SERVER_ERROR,
+    }
+}
+
+/// What should be JSON is not.
+impl From<serde_json::Error> for Refusal {
+    fn from(_: serde_json::Error) -> Self {
+        Self::bad_request("invalid UTF-8 JSON")
+    }
+}
+
 impl From<ErrorReply> for Refusal {
     fn from(error: ErrorReply) -> Self {
-        let status = match error.name.as_str() {
-            "bad_request" | "compilation_error" | "query_parse_error" | "invalid_value" => {
-                StatusCode::BAD_REQUEST
-            }
-            "unauthorized" => StatusCode::UNAUTHORIZED,
-            "forbidden" => StatusCode::FORBIDDEN,
-            "not_found" | "pool_removed" | "unknown_ddoc" => StatusCode::NOT_FOUND,
-            "file_exists" => StatusCode::PRECONDITION_FAILED,
-            "conflict" => StatusCode::CONFLICT,
-            "too_many_requests" => StatusCode::TOO_MANY_REQUESTS,
-            "not_implemented" => StatusCode::NOT_IMPLEMENTED,
-            "draining" | "shutting_down" | "pool_busy" | "tenant_busy" | "throttled" => {
-                StatusCode::SERVICE_UNAVAILABLE
-            }
-            _ => StatusCode::INTERNAL_SERVER_ERROR,
-        };
-        let mut refusal = Self::new(status, &error.name, Value::Null);
+        let mut refusal = Self::of(&error.name, Value::Null);
         if let Ok(Value::Object(mut members)) = serde_json::to_value(&error) {
             members.shift_remove("name");
             refusal.members.extend(members);
         }
-        if status != StatusCode::SERVICE_UNAVAILABLE {
+        if refusal.status != StatusCode::SERVICE_UNAVAILABLE {
             return refusal;
         }
-        let time = error.retry_after_ms.map_or(0, NonZero::get);
-        let seconds = time.div_ceil(1000).max(1);
+        let seconds = error
+            .retry_after_ms
+            .map_or(0, NonZero::get)
+            .div_ceil(1000)
+            .max(1);
         refusal.with_header(header::RETRY_AFTER, seconds.to_string())
     }
 }
@@ -219,9 +228,7 @@ impl From<ExecuteError> for Refusal {
         let reason = error.to_string();
         match error {
             ExecuteError::Full => Self::unavailable("too_many_requests", reason),
-            ExecuteError::Lost => {
-                Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", reason)
-            }
+            ExecuteError::Lost => Self::of("internal_error", reason),
         }
     }
 }
@@ -232,8 +239,7 @@ impl From<LoginError> for Refusal {
         match error {
             LoginError::Incorrect => Self::unauthorized(reason),
             LoginError::LockedOut => {
-                Self::new(StatusCode::TOO_MANY_REQUESTS, "too_many_requests", reason)
-                    .with_header(header::RETRY_AFTER, "60")
+                Self::of("too_many_requests", reason).with_header(header::RETRY_AFTER, "60")
             }
             LoginError::Busy => Self::unavailable("too_many_requests", reason),
             LoginError::NoThread => Self::unavailable("no_thread", reason),
@@ -241,21 +247,18 @@ impl From<LoginError> for Refusal {
     }
 }
 
-/// The content type of JSON.
-const JSON: &str = "application/json";
-
 /// Answers with JSON.
-pub(super) fn ok(value: &impl Serialize) -> HttpResponse {
+pub(super) fn ok(value: &impl Serialize) -> Answer {
     with_status(StatusCode::OK, value)
 }
 
-pub(super) fn with_status(status: StatusCode, value: &impl Serialize) -> HttpResponse {
-    raw(status, line(value))
+pub(super) fn with_status(status: StatusCode, value: &impl Serialize) -> Answer {
+    Ok(json_builder(status).body(line(value)))
 }
 
 /// Answers with JSON text unchanged.
-pub(super) fn raw(status: StatusCode, text: Bytes) -> HttpResponse {
-    json_builder(status).body(text)
+pub(super) fn raw(text: Bytes) -> Answer {
+    Ok(json_response().body(text))
 }
 
 /// Begins a JSON answer.
@@ -267,12 +270,12 @@ fn json_builder(status: StatusCode) -> HttpResponseBuilder {
     let mut response = HttpResponse::build(status);
     response
         .insert_header((header::CACHE_CONTROL, "must-revalidate"))
-        .content_type(JSON);
+        .content_type("application/json");
     response
 }
 
 /// Answers `{"ok": true}`.
-pub(super) fn done() -> HttpResponse {
+pub(super) fn done() -> Answer {
     ok(&json!({"ok": true}))
 }
 
@@ -283,10 +286,13 @@ pub(super) fn line(value: &impl Serialize) -> Bytes {
     text.into()
 }
 
+/// The next piece of a body or an answer; `None` at the end.
+pub(super) type Piece = Result<Option<Bytes>, Refusal>;
+
 /// A streamed answer.
 pub(super) trait Pieces {
-    /// Returns the next piece; `None` at the end.
-    async fn next(&mut self) -> Result<Option<Bytes>, Refusal>;
+    /// Returns the next piece.
+    async fn next(&mut self) -> Piece;
 }
 
 /// Answers with pieces as they become available. An error before the first one is sent with its code, a later one as

@@ -25,9 +25,9 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
 
-use super::HttpContext;
-use super::answer::Refusal;
+use super::answer::{Piece, Refusal};
 use super::request::text;
+use super::{HttpContext, Shared};
 use crate::aside::aside;
 use crate::in_flight::{NoRoom, Share};
 use crate::pace::Pace;
@@ -100,8 +100,9 @@ impl Body {
             let values = aside(self.bytes.len(), values).await.map_err(no_thread)?;
             account.set(self.bytes.len().max(values.saturating_mul(value_bytes) / 4))?;
         }
-        let parsed = aside(self.bytes.len(), move || parse(utf8(&self.bytes)?)).await;
-        parsed.map_err(no_thread)?
+        aside(self.bytes.len(), move || parse(utf8(&self.bytes)?))
+            .await
+            .map_err(no_thread)?
     }
 
     /// Parses the body as JSON.
@@ -110,11 +111,10 @@ impl Body {
     /// As [`Self::parse`].
     pub(super) async fn json<T: DeserializeOwned + Send + 'static>(self) -> Result<T, Refusal> {
         // A list or an object allocates up to twice its length.
-        let parse = |text: &str| {
-            let value = serde_json::from_str(text);
-            value.map_err(|_| Refusal::bad_request("invalid UTF-8 JSON"))
-        };
-        self.parse(2 * size_of::<Value>(), parse).await
+        self.parse(2 * size_of::<Value>(), |text| {
+            Ok(serde_json::from_str(text)?)
+        })
+        .await
     }
 
     /// Returns the text.
@@ -144,13 +144,13 @@ impl<const MAX: usize> FromRequest for AtMost<MAX> {
     type Future = LocalBoxFuture<'static, Result<Self, Error>>;
 
     fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
-        let given = <(web::Payload, web::Data<HttpContext>)>::from_request(request, payload);
+        let given = <(web::Payload, Shared)>::from_request(request, payload);
         let request = request.clone();
-        let read = async move {
+        async move {
             let (payload, shared) = given.await?;
             Ok(Self(read_at_most(MAX, &request, payload, &shared).await?))
-        };
-        read.boxed_local()
+        }
+        .boxed_local()
     }
 }
 
@@ -168,6 +168,7 @@ pub(super) async fn read(
 
 /// Returns the current maximum length of a body for [`read`].
 pub(super) fn bytes_max(shared: &HttpContext) -> usize {
+    // Not borrowed while the bound reads the configuration itself.
     let limit = shared.config.borrow().server.body_max;
     limit.min(shared.in_flight.request_max())
 }
@@ -187,7 +188,7 @@ async fn read_at_most(
         Some(_) => limit,
         None => limit.min(UNKNOWN_BYTES_MAX),
     };
-    let announced: usize = text(request, header::CONTENT_LENGTH)
+    let announced: usize = text(request.head(), header::CONTENT_LENGTH)
         .and_then(|text| text.parse().ok())
         .unwrap_or(0);
     let too_large = || {
@@ -240,19 +241,20 @@ impl FromRequest for Incoming {
     type Future = LocalBoxFuture<'static, Result<Self, Error>>;
 
     fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
-        let given = <(web::Payload, web::Data<HttpContext>)>::from_request(request, payload);
+        let given = <(web::Payload, Shared)>::from_request(request, payload);
         let account = Account::of(request);
-        let begin = given.map_ok(|(payload, shared)| Self {
-            chunks: Chunks {
-                payload,
-                turn_bytes: 0,
-            },
-            account,
-            timeout: shared.config.borrow().server.request_timeout,
-            line: None,
-            is_cut: Arc::default(),
-        });
-        begin.boxed_local()
+        given
+            .map_ok(|(payload, shared)| Self {
+                chunks: Chunks {
+                    payload,
+                    turn_bytes: 0,
+                },
+                account,
+                timeout: shared.config.borrow().server.request_timeout,
+                line: None,
+                is_cut: Arc::default(),
+            })
+            .boxed_local()
     }
 }
 
@@ -262,12 +264,14 @@ impl Incoming {
     ///
     /// # Errors
     /// It is too slow or truncated, or the memory limit is reached.
-    pub(super) async fn next(&mut self) -> Result<Option<Bytes>, Refusal> {
+    pub(super) async fn next(&mut self) -> Piece {
         let idle = Instant::now() + IDLE_MAX;
         let line = self.line.as_ref();
         let deadline = line.map_or(idle, |(pace, _)| pace.deadline().min(idle));
         let next = self.chunks.next(deadline).await;
-        let is_cut = next.as_ref().is_err_and(|refusal| refusal.is_named(CUT));
+        let is_cut = next
+            .as_ref()
+            .is_err_and(|refusal| refusal.name() == Some(CUT));
         self.is_cut.store(is_cut, Ordering::Relaxed);
         let Some(chunk) = next? else {
             return Ok(None);
@@ -299,7 +303,7 @@ struct Chunks {
 
 impl Chunks {
     /// Returns the next piece; `None` at the end.
-    async fn next(&mut self, deadline: Instant) -> Result<Option<Bytes>, Refusal> {
+    async fn next(&mut self, deadline: Instant) -> Piece {
         if self.turn_bytes >= TURN_BYTES {
             self.turn_bytes = 0;
             tokio::task::yield_now().await;

@@ -61,15 +61,16 @@ impl Text {
     }
 
     fn gzip(&self) -> Option<Bytes> {
-        let gzip = self.gzip.get_or_init(|| {
-            if self.plain.len() < GZIP_MIN {
-                return None;
-            }
-            let mut encoder = GzEncoder::new(Vec::new(), self.level);
-            encoder.write_all(&self.plain).ok()?;
-            encoder.finish().ok().map(Bytes::from)
-        });
-        gzip.clone()
+        self.gzip
+            .get_or_init(|| {
+                if self.plain.len() < GZIP_MIN {
+                    return None;
+                }
+                let mut encoder = GzEncoder::new(Vec::new(), self.level);
+                encoder.write_all(&self.plain).ok()?;
+                encoder.finish().ok().map(Bytes::from)
+            })
+            .clone()
     }
 }
 

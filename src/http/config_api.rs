@@ -7,19 +7,22 @@
 //! SOURCE    chttpd_node: handle_node_req/1 for `_config`.
 //! DIFFERS   CouchDB writes the value into its last file, and accepts any key.
 
-use actix_web::web::{Data, Path};
+use std::sync::Arc;
+
+use actix_web::web::Path;
 use blocking::Turns;
 use serde_json::{Map, Value, json};
 
-use super::HttpContext;
 use super::access::Order;
 use super::answer::{self, Answer, Refusal};
 use super::body::{AtMost, ORDER_BYTES_MAX, no_thread};
 use super::routes::shutting_down;
+use super::{HttpContext, Shared};
 use crate::audit::{Done, PendingOrder};
 use crate::config::keys;
 use crate::config::{Setting, reload::Change};
 use crate::messages::config_listener::{PlanReload, Reload, ReloadError, SetValue};
+use store::fleet::Override;
 
 /// Settings are listed for one request at a time.
 static LISTS: Turns = Turns::new(1);
@@ -30,55 +33,61 @@ where
     T: Send + 'static,
     R: FnOnce(Vec<Setting>) -> T + Send + 'static,
 {
-    let config = shared.config();
-    let turn = LISTS.turn().await;
-    let read = turn.run("settings", move || read(config.settings()));
-    read.await.map_err(no_thread)
+    let config = Arc::clone(&shared.config.borrow());
+    LISTS
+        .turn()
+        .await
+        .run("settings", move || read(config.settings()))
+        .await
+        .map_err(no_thread)
 }
 
 /// `GET /_node/_local/_config`.
-pub(super) async fn everything(shared: Data<HttpContext>) -> Answer {
+pub(super) async fn everything(shared: Shared) -> Answer {
     let sections = listed(&shared, |settings| {
         let mut sections = Map::new();
         for setting in settings {
-            let name = setting.section.as_str();
-            let section = sections.entry(name).or_insert_with(|| json!({}));
+            let section = sections
+                .entry(setting.section.as_str())
+                .or_insert_with(|| json!({}));
             // Values are written as in the configuration file, as in CouchDB.
             section[&setting.key] = setting.plain().into();
         }
         sections
     });
-    Ok(answer::ok(&sections.await?))
+    answer::ok(&sections.await?)
 }
 
 /// `GET /_node/_local/_config/SECTION`. The answer for an unknown section is an empty object, as in CouchDB.
-pub(super) async fn section(name: Path<String>, shared: Data<HttpContext>) -> Answer {
-    Ok(answer::ok(&values(&shared, name.into_inner()).await?))
+pub(super) async fn section(name: Path<String>, shared: Shared) -> Answer {
+    answer::ok(&values(&shared, name.into_inner()).await?)
 }
 
 /// Returns the keys of a section, and their values as texts.
 async fn values(shared: &HttpContext, section: String) -> Result<Map<String, Value>, Refusal> {
-    let texts = listed(shared, move |settings| {
-        let ours = settings.iter().filter(|setting| setting.section == section);
-        let texts = ours.map(|setting| (setting.key.clone(), setting.plain().into()));
-        texts.collect()
-    });
-    texts.await
+    listed(shared, move |settings| {
+        settings
+            .iter()
+            .filter(|setting| setting.section == section)
+            .map(|setting| (setting.key.clone(), setting.plain().into()))
+            .collect()
+    })
+    .await
 }
 
 /// A section and a key of it.
 type SettingPath = Path<(String, String)>;
 
 /// `GET /_node/_local/_config/SECTION/KEY`.
-pub(super) async fn value(place: SettingPath, shared: Data<HttpContext>) -> Answer {
-    Ok(answer::ok(&known(&shared, &place.0, &place.1).await?))
+pub(super) async fn value(place: SettingPath, shared: Shared) -> Answer {
+    answer::ok(&known(&shared, &place.0, &place.1).await?)
 }
 
 /// `PUT /_node/_local/_config/SECTION/KEY`.
 pub(super) async fn put(
     place: SettingPath,
     body: AtMost<ORDER_BYTES_MAX>,
-    shared: Data<HttpContext>,
+    shared: Shared,
     order: Order,
 ) -> Answer {
     let value: String = serde_json::from_str(body.0.text()?).map_err(|_| {
@@ -88,22 +97,21 @@ pub(super) async fn put(
 }
 
 /// `DELETE /_node/_local/_config/SECTION/KEY`.
-pub(super) async fn delete(place: SettingPath, shared: Data<HttpContext>, order: Order) -> Answer {
+pub(super) async fn delete(place: SettingPath, shared: Shared, order: Order) -> Answer {
     known(&shared, &place.0, &place.1).await?;
     set(place, None, &shared, &order).await
 }
 
 /// `POST /_node/_local/_config/_reload`.
-pub(super) async fn reload(shared: Data<HttpContext>, order: Order) -> Answer {
+pub(super) async fn reload(shared: Shared, order: Order) -> Answer {
     let changes = changed(shared.config_listener.call(Reload).await?)?;
     order.did(Done::of_config(&changes));
-    Ok(answer::ok(&json!({"ok": true, "changes": changes})))
+    answer::ok(&json!({"ok": true, "changes": changes}))
 }
 
 /// `POST /_node/_local/_config/_plan`: the changes that a reload would make.
-pub(super) async fn plan(shared: Data<HttpContext>) -> Answer {
-    let changes = changed(shared.config_listener.call(PlanReload).await?)?;
-    Ok(answer::ok(&changes))
+pub(super) async fn plan(shared: Shared) -> Answer {
+    answer::ok(&changed(shared.config_listener.call(PlanReload).await?)?)
 }
 
 async fn find(shared: &HttpContext, section: &str, key: &str) -> Result<Option<Value>, Refusal> {
@@ -111,19 +119,9 @@ async fn find(shared: &HttpContext, section: &str, key: &str) -> Result<Option<V
 }
 
 async fn known(shared: &HttpContext, section: &str, key: &str) -> Result<Value, Refusal> {
-    let found = find(shared, section, key).await?;
-    found.ok_or_else(|| Refusal::not_found("unknown_config_value"))
-}
-
-/// Refuses keys that only the owner of the configuration files may set.
-fn check_settable(section: &str, key: &str) -> Result<(), Refusal> {
-    match keys::refused_over_http(section, key) {
-        Some(why) => Err(Refusal::forbidden(format!(
-            "[{section}] {key} can be set only in files and the environment, because {why}: set it there, \
-             and reload the configuration or restart the service"
-        ))),
-        None => Ok(()),
-    }
+    find(shared, section, key)
+        .await?
+        .ok_or_else(|| Refusal::not_found("unknown_config_value"))
 }
 
 /// Sets or unsets a value, and answers with the previous one.
@@ -134,7 +132,13 @@ async fn set(
     order: &PendingOrder,
 ) -> Answer {
     let (section, key) = place.into_inner();
-    check_settable(&section, &key)?;
+    // Only the owner of the configuration files may set these.
+    if let Some(why) = keys::refused_over_http(&section, &key) {
+        return Err(Refusal::forbidden(format!(
+            "[{section}] {key} can be set only in files and the environment, because {why}: set it there, \
+             and reload the configuration or restart the service"
+        )));
+    }
     let before = find(shared, &section, &key).await?;
     // A new pool, or other new section of a family, accepts keys that are fixed once it exists.
     let is_new = keys::family(&section).is_some() && before.is_none();
@@ -144,14 +148,14 @@ async fn set(
              restart the service"
         )));
     }
-    let wanted = SetValue {
+    let wanted = SetValue(Override {
         section,
         key,
         value,
-    };
+    });
     let changes = changed(shared.config_listener.call(wanted).await?)?;
     order.did(Done::of_config(&changes));
-    Ok(answer::ok(&before.unwrap_or_else(|| "".into())))
+    answer::ok(&before.unwrap_or_else(|| "".into()))
 }
 
 fn changed(result: Result<Vec<Change>, ReloadError>) -> Result<Vec<Change>, Refusal> {

@@ -10,11 +10,12 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use futures_util::task::AtomicWaker;
 
 use crate::in_flight::network_of;
+use crate::query_server::lock;
 
 /// Maximum connections of a peer searched for a waiting one.
 const SEARCH_MAX: usize = 256;
@@ -50,11 +51,6 @@ impl Conduct {
     pub(super) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
     }
-
-    fn close(&self) {
-        self.closed.store(true, Ordering::Release);
-        self.waker.wake();
-    }
 }
 
 #[derive(Default)]
@@ -84,18 +80,14 @@ impl Table {
     /// Of the peers with a waiting connection among their [`SEARCH_MAX`] oldest, selects the one with the most
     /// connections, and closes its oldest waiting one. Returns `false` if there is no such peer.
     fn close_one(&mut self) -> bool {
-        let mut found = None;
-        for (_, peer) in self.counts.iter().rev() {
-            let of_peer = self.peers.get(peer).into_iter().flatten();
-            let mut candidates = of_peer.take(SEARCH_MAX);
-            let waits =
-                |(_, conduct): &(&u64, &Arc<Conduct>)| !conduct.busy.load(Ordering::Acquire);
-            if let Some((number, conduct)) = candidates.find(waits) {
-                conduct.close();
-                found = Some((*number, *peer));
-                break;
-            }
-        }
+        let found = self.counts.iter().rev().find_map(|(_, peer)| {
+            let mut candidates = self.peers.get(peer)?.iter().take(SEARCH_MAX);
+            let (number, conduct) =
+                candidates.find(|(_, conduct)| !conduct.busy.load(Ordering::Acquire))?;
+            conduct.closed.store(true, Ordering::Release);
+            conduct.waker.wake();
+            Some((*number, *peer))
+        });
         if let Some((number, peer)) = found {
             self.change(peer, |connections| drop(connections.remove(&number)));
         }
@@ -105,7 +97,7 @@ impl Table {
 
 /// All connections of the server.
 pub(super) struct Connections {
-    max: usize,
+    pub(super) max: usize,
     table: Mutex<Table>,
 }
 
@@ -118,20 +110,15 @@ impl Connections {
         })
     }
 
-    /// Returns the maximum.
-    pub(super) fn max(&self) -> usize {
-        self.max
-    }
-
     /// Returns whether any connections are open.
     pub(super) fn are_open(&self) -> bool {
-        self.table().total > 0
+        lock(&self.table).total > 0
     }
 
     /// Admits a connection; `None` if the maximum is reached and all are busy.
     pub(super) fn enter(self: &Arc<Self>, peer: Peer) -> Option<ConnectionPlace> {
         let conduct = Arc::new(Conduct::default());
-        let mut table = self.table();
+        let mut table = lock(&self.table);
         if table.total >= self.max && !table.close_one() {
             return None;
         }
@@ -147,11 +134,6 @@ impl Connections {
             conduct,
         })
     }
-
-    // The table changes in single steps: a panic elsewhere leaves it consistent.
-    fn table(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// A connection's slot, freed when this is dropped.
@@ -165,8 +147,7 @@ pub(super) struct ConnectionPlace {
 impl Drop for ConnectionPlace {
     fn drop(&mut self) {
         let number = self.number;
-        self.connections
-            .table()
+        lock(&self.connections.table)
             .change(self.peer, |connections| drop(connections.remove(&number)));
     }
 }
@@ -195,7 +176,7 @@ mod tests {
         assert!(new.is_some());
         assert_eq!(closed(&old), [1]);
         drop((old, new));
-        let table = connections.table();
+        let table = lock(&connections.table);
         assert_eq!(table.total, 0);
         assert!(table.peers.is_empty() && table.counts.is_empty());
     }

@@ -13,11 +13,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::LazyLock;
 
 use actix_web::http::header::{self, EntityTag, Header, IfNoneMatch};
-use actix_web::web::{Data, Path};
+use actix_web::web::Path;
 use actix_web::{HttpRequest, HttpResponse};
 use flate2::Crc;
 
-use super::HttpContext;
+use super::Shared;
 use super::answer::{self, Answer, Refusal};
 use super::compress::Text;
 
@@ -34,24 +34,20 @@ struct File {
 }
 
 impl File {
-    fn new(name: &'static str, content_type: &'static str, text: &'static str) -> Self {
+    fn new(name: &'static str, text: &'static str) -> Self {
         let mut crc = Crc::new();
         crc.update(text.as_bytes());
         Self {
             name,
-            content_type,
+            content_type: match name.rsplit('.').next() {
+                Some("css") => "text/css; charset=utf-8",
+                Some("js") => "text/javascript; charset=utf-8",
+                _ => "text/html; charset=utf-8",
+            },
             text: Text::constant(text),
             // Weak, because the compressed and the plain text share it.
             tag: EntityTag::new_weak(format!("{:x}-{:08x}", text.len(), crc.sum())),
         }
-    }
-
-    fn style(name: &'static str, text: &'static str) -> Self {
-        Self::new(name, "text/css; charset=utf-8", text)
-    }
-
-    fn script(name: &'static str, text: &'static str) -> Self {
-        Self::new(name, "text/javascript; charset=utf-8", text)
     }
 
     fn answer(&self, request: &HttpRequest) -> HttpResponse {
@@ -79,27 +75,32 @@ impl File {
     }
 }
 
-static PAGE: LazyLock<File> = LazyLock::new(|| {
-    let page = include_str!("dashboard/page.html");
-    File::new("", "text/html; charset=utf-8", page)
-});
+static PAGE: LazyLock<File> =
+    LazyLock::new(|| File::new("page.html", include_str!("dashboard/page.html")));
+
+/// Makes [`File`]s from the sources with these names.
+macro_rules! files {
+    ($($name:literal),*) => {
+        [$(File::new($name, include_str!(concat!("dashboard/", $name)))),*]
+    };
+}
 
 /// The files of the page.
 static FILES: LazyLock<[File; 13]> = LazyLock::new(|| {
-    [
-        File::style("page.css", include_str!("dashboard/page.css")),
-        File::script("page.js", include_str!("dashboard/page.js")),
-        File::script("api.js", include_str!("dashboard/api.js")),
-        File::script("charts.js", include_str!("dashboard/charts.js")),
-        File::script("dom.js", include_str!("dashboard/dom.js")),
-        File::script("fleet.js", include_str!("dashboard/fleet.js")),
-        File::script("functions.js", include_str!("dashboard/functions.js")),
-        File::script("jobs.js", include_str!("dashboard/jobs.js")),
-        File::script("orders.js", include_str!("dashboard/orders.js")),
-        File::script("overview.js", include_str!("dashboard/overview.js")),
-        File::script("pools.js", include_str!("dashboard/pools.js")),
-        File::script("problems.js", include_str!("dashboard/problems.js")),
-        File::script("words.js", include_str!("dashboard/words.js")),
+    files![
+        "page.css",
+        "page.js",
+        "api.js",
+        "charts.js",
+        "dom.js",
+        "fleet.js",
+        "functions.js",
+        "jobs.js",
+        "orders.js",
+        "overview.js",
+        "pools.js",
+        "problems.js",
+        "words.js"
     ]
 });
 
@@ -109,17 +110,18 @@ pub(super) async fn page(request: HttpRequest) -> Answer {
 }
 
 /// `POST /_dashboard_link`: a URL that logs a browser in once. The token follows the `#`, which browsers do not send.
-pub(super) async fn link(shared: Data<HttpContext>) -> Answer {
+pub(super) async fn link(shared: Shared) -> Answer {
     let Some(address) = shared.address else {
-        let reason = "this service has no HTTP address ([server] http)";
-        return Err(Refusal::not_found(reason));
+        return Err(Refusal::not_found(
+            "this service has no HTTP address ([server] http)",
+        ));
     };
     let page = format!("http://{}/_dashboard", reachable(address));
-    Ok(answer::ok(&if shared.authority.is_open() {
+    answer::ok(&if shared.authority.is_open() {
         page
     } else {
         format!("{page}#token={}", shared.authority.issue_token())
-    }))
+    })
 }
 
 /// Replaces a wildcard address by the loopback address, which a browser on this machine can use.
@@ -135,6 +137,9 @@ fn reachable(mut address: SocketAddr) -> SocketAddr {
 
 /// `GET /_dashboard/FILE`.
 pub(super) async fn part(request: HttpRequest, name: Path<String>) -> Answer {
-    let found = FILES.iter().find(|file| *file.name == **name);
-    Ok(found.ok_or_else(Refusal::no_such_path)?.answer(&request))
+    Ok(FILES
+        .iter()
+        .find(|file| *file.name == **name)
+        .ok_or_else(Refusal::no_such_path)?
+        .answer(&request))
 }

@@ -13,17 +13,17 @@ use actix_web::body::{BodySize, BoxBody, MessageBody};
 use actix_web::dev::{RequestHead, ResourceDef, ServiceRequest, ServiceResponse};
 use actix_web::http::header::{self, HeaderName, HeaderValue};
 use actix_web::middleware::Next;
-use actix_web::{Error, HttpMessage, HttpRequest, HttpResponse, web};
+use actix_web::{Error, HttpMessage, HttpRequest, HttpResponse};
 use strum::VariantArray;
 use tokio::time::Instant;
 
-use super::HttpContext;
-use super::access::{Visitor, admit, renewed_session};
+use super::access::{Visitor, admit, session_cookie};
 use super::answer::Refusal;
 use super::body::Account;
 use super::guard::{Connection, Exchange};
 use super::outgoing::Outgoing;
-use super::request::{decode, text_of, trimmed};
+use super::request::{decode, text, trimmed};
+use super::{HttpContext, Shared};
 use crate::in_flight::{Sender, network_of};
 use crate::operations::{Route, Who};
 use crate::query_server::request_id::RequestId;
@@ -33,12 +33,12 @@ const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// Answers a request, and counts it.
 pub(super) async fn serve(
-    shared: web::Data<HttpContext>,
+    shared: Shared,
     request: ServiceRequest,
     next: Next<BoxBody>,
 ) -> Result<ServiceResponse, Error> {
     let since = Instant::now();
-    let request_id = RequestId::of(text_of(request.head(), REQUEST_ID));
+    let request_id = RequestId::of(text(request.head(), REQUEST_ID));
     request.extensions_mut().insert(request_id.clone());
     let exchange = Exchange::begin(request.request());
     let response = match let_in(request.request(), &shared, &exchange).await {
@@ -79,8 +79,13 @@ pub(super) async fn expected(
             response
                 .head_mut()
                 .set_connection_type(ConnectionType::Close);
-            let request_id = RequestId::of(text_of(request.head(), REQUEST_ID));
-            finish(request.head(), &request_id, &mut response, since, shared);
+            finish(
+                request.head(),
+                &RequestId::of(text(request.head(), REQUEST_ID)),
+                &mut response,
+                since,
+                shared,
+            );
             Err(response.into())
         }
     }
@@ -112,8 +117,12 @@ async fn let_in(
     let visitor = match found {
         Some(visitor) => visitor,
         None => {
-            let connection = request.conn_data::<Rc<Connection>>().map(|own| &**own);
-            know(request.head(), connection, shared).await?
+            know(
+                request.head(),
+                request.conn_data::<Rc<Connection>>().map(|own| &**own),
+                shared,
+            )
+            .await?
         }
     };
     if visitor.is_known() {
@@ -123,8 +132,9 @@ async fn let_in(
             uid: visitor.uid(),
             user: visitor.name.clone(),
         };
-        let account = Account::new(shared.in_flight.share(sender));
-        request.extensions_mut().insert(account);
+        request
+            .extensions_mut()
+            .insert(Account::new(shared.in_flight.share(sender)));
     }
     request.extensions_mut().insert(visitor);
     Ok(())
@@ -137,8 +147,8 @@ async fn know(
     shared: &HttpContext,
 ) -> Result<Rc<Visitor>, Refusal> {
     let visitor = admit(head, connection, shared).await?;
-    if !is_public(&decode(head.uri.path())?) {
-        visitor.must_be_known()?;
+    if !is_public(&decode(head.uri.path())?) && !visitor.is_known() {
+        return Err(Refusal::unauthorized("Authentication required."));
     }
     Ok(Rc::new(visitor))
 }
@@ -162,9 +172,13 @@ fn renew_session(request: &HttpRequest, response: &mut HttpResponse, shared: &Ht
         return;
     }
     let visitor = request.extensions().get::<Rc<Visitor>>().cloned();
-    if let Some(cookie) = visitor.and_then(|visitor| renewed_session(request, shared, &visitor)) {
+    let session = visitor
+        .as_ref()
+        .and_then(|visitor| visitor.session.as_ref());
+    let session = session.filter(|session| session.needs_renewal);
+    if let Some(value) = session.and_then(|session| shared.authority.renew(session)) {
         // The characters of a session cookie are always valid.
-        let _ = response.add_cookie(&cookie);
+        let _ = response.add_cookie(&session_cookie(request, shared, value));
     }
 }
 
@@ -176,8 +190,11 @@ fn hold(request: &HttpRequest, response: HttpResponse, exchange: Exchange) -> Ht
         BodySize::Sized(length) => usize::try_from(length).ok(),
         BodySize::None | BodySize::Stream => None,
     };
-    let held = account.as_ref().zip(length);
-    let response = match held.map(|(account, length)| account.set(length)) {
+    let response = match account
+        .as_ref()
+        .zip(length)
+        .map(|(account, length)| account.set(length))
+    {
         Some(Err(refusal)) => refusal.response(),
         _ => response,
     };

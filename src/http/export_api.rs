@@ -4,16 +4,16 @@
 //! LIMITS    Only for users of this machine. At most [`EXPORTS_MAX`] exports run at a time.
 
 use actix_web::HttpRequest;
-use actix_web::web::{Bytes, Data, Payload};
+use actix_web::web::{Bytes, Payload};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::access::Order;
-use super::answer::{self, Answer, Pieces, Refusal, streamed};
+use super::answer::{self, Answer, Piece, Pieces, Refusal, streamed};
 use super::params::Params;
 use super::request::{IsJson, NDJSON};
-use super::{HttpContext, body};
+use super::{Shared, body};
 use crate::audit::Done;
 use crate::messages::arguments::Arguments;
 use crate::replicator::Refused;
@@ -32,16 +32,18 @@ struct Export {
 }
 
 impl Pieces for Export {
-    async fn next(&mut self) -> Result<Option<Bytes>, Refusal> {
+    async fn next(&mut self) -> Piece {
         Ok(self.lines.next().await?.map(Bytes::from))
     }
 }
 
 /// `GET /_scheduler/_export`: streams all replications as lines.
-pub(super) async fn export(params: Params, shared: Data<HttpContext>) -> Answer {
+pub(super) async fn export(params: Params, shared: Shared) -> Answer {
     let secrets = params.boolean("secrets", false)?;
-    let turn = EXPORTS.acquire().await;
-    let _turn = turn.expect("exports: nothing closes the semaphore");
+    let _turn = EXPORTS
+        .acquire()
+        .await
+        .expect("exports: nothing closes the semaphore");
     let lines = shared.replications.database().export(secrets).await?;
     streamed(NDJSON, Export { lines, _turn }).await
 }
@@ -56,7 +58,7 @@ pub(super) async fn import(
     _: IsJson,
     request: HttpRequest,
     payload: Payload,
-    shared: Data<HttpContext>,
+    shared: Shared,
     order: Order,
 ) -> Answer {
     let body = body::read(&request, payload, &shared).await?;
@@ -64,10 +66,16 @@ pub(super) async fn import(
     Arguments::of_order(text, &["rows"])?;
     let Import { rows } = serde_json::from_str(text)
         .map_err(|error| Refusal::bad_request(format!("the body: {error}")))?;
-    let imported = shared.replications.database().import(rows).await?;
-    let rows: Vec<Value> = imported.iter().map(imported_row).collect();
+    let rows: Vec<Value> = shared
+        .replications
+        .database()
+        .import(rows)
+        .await?
+        .iter()
+        .map(imported_row)
+        .collect();
     order.did(Done::of_documents(&rows));
-    Ok(answer::ok(&rows))
+    answer::ok(&rows)
 }
 
 /// Returns the result of an imported document.

@@ -1,24 +1,19 @@
 //! `GET /_functions`: recent costs of functions; `GET /_tenants`: costs of databases.
 
-use actix_web::HttpRequest;
-use actix_web::web::Data;
-
-use super::HttpContext;
 use super::access::User;
 use super::answer::{self, Answer, Refusal};
 use super::params::{Params, query_parse_error};
+use super::{HttpContext, Shared};
 use crate::actors::pool_executor::PoolWork;
 use crate::functions::QueryServers;
 use crate::messages::function_costs::{CostsPage, CostsQuery};
 use crate::messages::tenant_costs::{TenantCostsPage, TenantCostsQuery};
 
 /// Lists functions, selected by the parameters `period`, `sort` and `limit`.
-pub(super) async fn list(request: HttpRequest, shared: Data<HttpContext>, user: User) -> Answer {
-    let params = Params::of(&request)?;
+pub(super) async fn list(params: Params, shared: Shared, user: User) -> Answer {
     let [period, sort] = ["period", "sort"].map(|name| params.get(name));
     let query = CostsQuery::of(period, sort, params.count("limit")?).map_err(query_parse_error)?;
-    let page = costs(query, &shared, &user).await?;
-    Ok(answer::ok(&page))
+    answer::ok(&costs(query, &shared, &user).await?)
 }
 
 /// Returns the selected functions; `None` if costs are not recorded.
@@ -31,13 +26,14 @@ pub(super) async fn costs(
 }
 
 /// Lists databases, selected by the parameters `sort`, `limit` and `db`.
-pub(super) async fn tenants(request: HttpRequest, shared: Data<HttpContext>, user: User) -> Answer {
-    let params = Params::of(&request)?;
-    let db = params.get("db").map(str::to_owned);
-    let query = TenantCostsQuery::of(params.get("sort"), params.count("limit")?, db)
-        .map_err(query_parse_error)?;
-    let page = shared.pool.run(Tenants(query), user.principal()).await?;
-    Ok(answer::ok(&page))
+pub(super) async fn tenants(params: Params, shared: Shared, user: User) -> Answer {
+    let query = TenantCostsQuery::of(
+        params.get("sort"),
+        params.count("limit")?,
+        params.get("db").map(str::to_owned),
+    )
+    .map_err(query_parse_error)?;
+    answer::ok(&shared.pool.run(Tenants(query), user.principal()).await?)
 }
 
 struct Tenants(TenantCostsQuery);

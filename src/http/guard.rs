@@ -61,8 +61,8 @@ pub(super) struct Connection {
     /// Whether the answer is a stream, which may be read slowly.
     is_stream: Cell<bool>,
     way: Way,
-    /// The name in the client's certificate.
-    certified: OnceCell<String>,
+    /// The name in the client's certificate, once known.
+    pub(super) certified: OnceCell<String>,
     config: watch::Receiver<Arc<Config>>,
 }
 
@@ -85,16 +85,6 @@ impl Connection {
         })
     }
 
-    /// Records, once, the name in the client's certificate.
-    pub(super) fn set_certified(&self, name: String) {
-        let _ = self.certified.set(name);
-    }
-
-    /// Returns the name in the client's certificate.
-    pub(super) fn certified(&self) -> Option<&str> {
-        self.certified.get().map(String::as_str)
-    }
-
     /// Returns the local user at the other end of the Unix socket.
     pub(super) fn local(&self) -> Option<&Arc<Holder>> {
         match &self.way {
@@ -115,10 +105,6 @@ impl Connection {
         let latest = self.idle_since.get() + KEEP_ALIVE + HEAD_WAIT;
         let head = self.head_since.get().map(|since| since + HEAD_WAIT);
         Some(head.map_or(latest, |head| head.min(latest)))
-    }
-
-    fn timeout(&self) -> Duration {
-        self.config.borrow().server.request_timeout
     }
 }
 
@@ -191,8 +177,8 @@ impl Timer {
 
 /// The socket of a connection.
 pub(super) struct Guarded<S> {
-    stream: S,
-    connection: Rc<Connection>,
+    pub(super) stream: S,
+    pub(super) connection: Rc<Connection>,
     reading: Timer,
     writing: Timer,
     /// Bytes read by the client since it last stalled; `None` while it keeps up.
@@ -215,16 +201,7 @@ impl<S> Guarded<S> {
         self,
         wrap: impl AsyncFnOnce(S) -> io::Result<T>,
     ) -> io::Result<Guarded<T>> {
-        let stream = wrap(self.stream).await?;
-        Ok(Guarded::new(stream, self.connection))
-    }
-
-    pub(super) fn stream(&self) -> &S {
-        &self.stream
-    }
-
-    pub(super) fn connection(&self) -> &Rc<Connection> {
-        &self.connection
+        Ok(Guarded::new(wrap(self.stream).await?, self.connection))
     }
 
     fn check_closed(&self) -> io::Result<()> {
@@ -252,7 +229,7 @@ impl<S> Guarded<S> {
             }
             Poll::Ready(Err(_)) => {}
             Poll::Pending => {
-                let timeout = self.connection.timeout();
+                let timeout = self.connection.config.borrow().server.request_timeout;
                 let pace = self.blocked.get_or_insert_with(|| Pace::new(timeout));
                 if self.writing.is_past(pace.deadline(), cx) {
                     return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
@@ -277,8 +254,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Guarded<S> {
         if buffer.filled().len() > before {
             match connection.in_hand.get() {
                 0 => {
-                    let since = connection.head_since.get().unwrap_or_else(Instant::now);
-                    connection.head_since.set(Some(since));
+                    connection.head_since.set(Some(
+                        connection.head_since.get().unwrap_or_else(Instant::now),
+                    ));
                 }
                 _ => connection.has_more.set(true),
             }

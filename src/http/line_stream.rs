@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 
 use super::HttpContext;
 use super::access::User;
-use super::answer::{Answer, Pieces, Refusal, streamed};
+use super::answer::{Answer, Piece, Pieces, Refusal, streamed};
 use super::body::{IDLE_MAX, Incoming};
 use super::request::NDJSON;
 use crate::actors::pool_executor::PoolWork;
@@ -55,11 +55,12 @@ impl Lines {
         let line = lines.next_line("the first line").await?.unwrap_or_default();
         let text = std::str::from_utf8(&line)
             .map_err(|_| Refusal::bad_request("the first line is not UTF-8"));
-        let parsed = text.and_then(|text| parse(text).map_err(Into::into));
-        let arguments = parsed.map_err(|refusal| {
-            let reason = format!("the first line holds the arguments: {}", refusal.reason());
-            refusal.because(reason).with_member("line", 1)
-        })?;
+        let arguments = text
+            .and_then(|text| parse(text).map_err(Into::into))
+            .map_err(|refusal| {
+                let reason = format!("the first line holds the arguments: {}", refusal.reason());
+                refusal.with_member("reason", reason).with_member("line", 1)
+            })?;
         Ok((arguments, lines))
     }
 
@@ -67,7 +68,7 @@ impl Lines {
     ///
     /// # Errors
     /// It is too long, or the body is too slow or truncated.
-    pub(super) async fn next_line(&mut self, what: &str) -> Result<Option<Bytes>, Refusal> {
+    pub(super) async fn next_line(&mut self, what: &str) -> Piece {
         let too_long = |error: LineTooLong| Refusal::too_large(what, error.limit, Some("line_max"));
         while !self.is_over {
             if let Some(line) = self.buffer.next_line().map_err(too_long)? {
@@ -90,12 +91,15 @@ pub(super) async fn answer<W: PoolWork<Output = Result<(), Refusal>>>(
     (shared, user): (&HttpContext, &User),
 ) -> Answer {
     let work = shared.pool.run(work, user.principal());
-    let stream = LineStream {
-        pump: Some(Box::pin(pump)),
-        answers,
-        work: Some(Box::pin(async move { work.await? })),
-    };
-    streamed(NDJSON, stream).await
+    streamed(
+        NDJSON,
+        LineStream {
+            pump: Some(Box::pin(pump)),
+            answers,
+            work: Some(Box::pin(async move { work.await? })),
+        },
+    )
+    .await
 }
 
 /// A request in progress: its input, work and output.
@@ -108,7 +112,7 @@ struct LineStream {
 }
 
 impl Pieces for LineStream {
-    async fn next(&mut self) -> Result<Option<Bytes>, Refusal> {
+    async fn next(&mut self) -> Piece {
         let answer = loop {
             tokio::select! {
                 biased;

@@ -10,11 +10,10 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use actix_web::HttpRequest;
-use actix_web::web::Data;
 use bytes::Bytes;
 use tokio::sync::mpsc;
 
-use super::HttpContext;
+use super::Shared;
 use super::access::User;
 use super::answer::{Answer, Refusal, line};
 use super::body::{IDLE_MAX, Incoming};
@@ -35,7 +34,7 @@ type Row = Result<ListRow, FunctionError>;
 pub(super) async fn list(
     request: HttpRequest,
     incoming: Incoming,
-    shared: Data<HttpContext>,
+    shared: Shared,
     user: User,
 ) -> Answer {
     let parse = |text: &str| ListStart::parse(text, &shared.ddocs);
@@ -50,8 +49,7 @@ pub(super) async fn list(
         is_cut: Arc::clone(&lines.incoming.is_cut),
         options,
     };
-    let pump = pump(lines, rows_in);
-    line_stream::answer(pump, answers_out, work, (&shared, &user)).await
+    line_stream::answer(pump(lines, rows_in), answers_out, work, (&shared, &user)).await
 }
 
 /// Splits the body into rows and passes them on, until the end or an error.
@@ -61,7 +59,11 @@ async fn pump(mut lines: Lines, rows: mpsc::Sender<Row>) {
         let row = match lines.next_line("it").await {
             Ok(None) => return,
             Ok(Some(line)) if line.trim_ascii().is_empty() => continue,
-            Ok(Some(line)) => row_of(&line),
+            Ok(Some(line)) => std::str::from_utf8(&line)
+                .map_err(|_| "not UTF-8".to_owned())
+                .and_then(|line| {
+                    ListRow::parse(line.trim_ascii()).map_err(|error| Refusal::from(error).reason())
+                }),
             Err(refusal) => Err(refusal.reason()),
         };
         let row = row.map_err(|problem| {
@@ -73,11 +75,6 @@ async fn pump(mut lines: Lines, rows: mpsc::Sender<Row>) {
             return;
         }
     }
-}
-
-fn row_of(line: &[u8]) -> Result<ListRow, String> {
-    let line = std::str::from_utf8(line).map_err(|_| "not UTF-8".to_owned())?;
-    ListRow::parse(line.trim_ascii()).map_err(|error| Refusal::from(error).reason())
 }
 
 /// Runs the function on rows as they arrive.
@@ -94,8 +91,10 @@ impl PoolWork for List {
 
     async fn run(self, servers: QueryServers) -> Self::Output {
         let (parts_in, mut parts) = mpsc::channel(ANSWERS_AHEAD);
-        let path = ["lists", &*self.start.name];
-        let (servers, call) = servers.begin(self.start.at.subject(&path), &self.options);
+        let (servers, call) = servers.begin(
+            self.start.at.subject(&["lists", &*self.start.name]),
+            &self.options,
+        );
         let answers = self.answers;
         let last = answers.clone();
         let forward = async move {
@@ -106,24 +105,26 @@ impl PoolWork for List {
             }
             Ok::<_, Refusal>(())
         };
-        let list = servers.list(&self.start, self.rows, parts_in);
-        let (listed, forwarded) = futures_util::join!(list, forward);
+        let (listed, forwarded) =
+            futures_util::join!(servers.list(&self.start, self.rows, parts_in), forward);
         let listed = listed.map_err(ErrorReply::from);
         let unread = forwarded.is_err().then(ErrorReply::unread);
-        let error = listed.as_ref().err().cloned().or(unread);
-        let error = error.map(|error| recorded(error, &last, &self.is_cut));
+        let error = listed
+            .as_ref()
+            .err()
+            .cloned()
+            .or(unread)
+            .map(|error| recorded(error, &last, &self.is_cut));
         let finished = call.end(error.as_ref());
         let report = finished.report();
         if let Err(error) = listed {
-            return Err(match &report {
-                Some(report) => Refusal::from(error).with_members(report),
-                None => error.into(),
-            });
+            return Err(Refusal::from(error).with_members(&report));
         }
         forwarded?;
         if let Some(report) = &report {
-            let sent = last.send_timeout(line(report), IDLE_MAX).await;
-            sent.map_err(|_| not_read())?;
+            last.send_timeout(line(report), IDLE_MAX)
+                .await
+                .map_err(|_| not_read())?;
         }
         Ok(())
     }

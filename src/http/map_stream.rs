@@ -11,13 +11,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use actix_web::HttpRequest;
-use actix_web::http::StatusCode;
-use actix_web::web::Data;
 use bytes::{Bytes, BytesMut};
 use serde::Serialize;
 use tokio::sync::mpsc;
 
-use super::HttpContext;
+use super::Shared;
 use super::access::User;
 use super::answer::{Answer, Refusal, line};
 use super::body::{IDLE_MAX, Incoming};
@@ -28,7 +26,8 @@ use crate::actors::pool_executor::PoolWork;
 use crate::functions::QueryServers;
 use crate::functions::served::members;
 use crate::functions::view::{
-    BATCHES_AHEAD, Batches, Document, DocumentCutter, InputError, MapSink, Mapped, ViewError,
+    BATCHES_AHEAD, Batches, Document, DocumentCutter, DocumentRules, InputError, MapSink, Mapped,
+    ViewError,
 };
 use crate::messages::client_error::ErrorReply;
 use crate::messages::function::{CallOptions, MapStart};
@@ -43,20 +42,26 @@ const PROCESSES: usize = 2;
 pub(super) async fn map(
     request: HttpRequest,
     incoming: Incoming,
-    shared: Data<HttpContext>,
+    shared: Shared,
     user: User,
 ) -> Answer {
     let ((mut start, options), lines) = Lines::begin(incoming, &shared, MapStart::parse).await?;
     let options = stream_options(options, &request)?;
     if start.at.language.as_str().is_empty() {
         let language = GetLanguage(start.at.from.clone());
-        let language = shared.manager.call(language).await?;
-        start.at.language = language.map_err(ErrorReply::from)?;
+        start.at.language = shared
+            .manager
+            .call(language)
+            .await?
+            .map_err(ErrorReply::from)?;
     }
     let task = shared.tasks.begin(start.at.language.as_str());
     let (batches, input) = mpsc::channel(BATCHES_AHEAD);
     let (sink, answers) = mpsc::channel(ANSWERS_AHEAD);
-    let cutter = DocumentCutter::new(shared.config.borrow().server.line_max);
+    let cutter = DocumentCutter::new(
+        shared.config.borrow().server.line_max,
+        DocumentRules::default(),
+    );
     let work = Map {
         start,
         input,
@@ -69,19 +74,24 @@ pub(super) async fn map(
         },
         options,
     };
-    let pump = pump(lines, cutter, batches, Arc::clone(&work.sink.task));
-    line_stream::answer(pump, answers, work, (&shared, &user)).await
+    line_stream::answer(
+        pump(lines, cutter, batches, Arc::clone(&work.sink.task)),
+        answers,
+        work,
+        (&shared, &user),
+    )
+    .await
 }
 
 /// Splits the body into documents and passes them on, until the end or an error.
 async fn pump(
     mut lines: Lines,
-    cutter: DocumentCutter,
+    mut cutter: DocumentCutter,
     batches: mpsc::Sender<Result<Vec<Document>, InputError>>,
     task: Arc<Task>,
 ) {
     // The arguments are the first line.
-    let mut cutter = cutter.after_lines(1);
+    cutter.line = 1;
     cutter.add(lines.buffer.take_rest());
     let mut is_ended = false;
     loop {
@@ -131,19 +141,20 @@ impl PoolWork for Map {
         let (start, sink) = (self.start, self.sink);
         let (servers, call) = servers.begin(start.at.subject("map_docs"), &self.options);
         let result = servers.map(&start, self.input, PROCESSES, &sink).await;
-        let error = result.as_ref().err().map(|error| sink.noted(error));
+        let error = result
+            .as_ref()
+            .err()
+            .map(|error| recorded(reply_of(error), &sink.answers, &sink.is_cut));
         let finished = call.end(error.as_ref());
         if sink.reports && result.is_ok() {
-            sink.last(&finished.rest());
+            let last = line(&finished.rest());
+            sink.ready.borrow_mut().extend_from_slice(&last);
         }
         // Rows before an error are sent first.
         let is_read = sink.ready().await;
         match result {
             Err(ViewError::Unwanted) => Err(not_read()),
-            Err(error) => Err(match finished.report() {
-                Some(report) => refusal_of(error).with_members(&report),
-                None => refusal_of(error),
-            }),
+            Err(error) => Err(refusal_of(error).with_members(&finished.report())),
             Ok(()) if is_read => Ok(()),
             Ok(()) => Err(not_read()),
         }
@@ -162,24 +173,6 @@ struct Sink {
 }
 
 impl Sink {
-    /// Appends the last line.
-    fn last(&self, summary: &impl Serialize) {
-        self.ready.borrow_mut().extend_from_slice(&line(summary));
-    }
-
-    /// Returns the call's error for the records.
-    fn noted(&self, error: &ViewError) -> ErrorReply {
-        let error = match error {
-            ViewError::Unwanted => ErrorReply::unread(),
-            ViewError::Input(_)
-            | ViewError::Process(_)
-            | ViewError::Compile { .. }
-            | ViewError::Document { .. }
-            | ViewError::Reduce { .. } => reply_of(error),
-        };
-        recorded(error, &self.answers, &self.is_cut)
-    }
-
     fn line(&self, parts: &[&[u8]]) {
         let mut ready = self.ready.borrow_mut();
         parts.iter().for_each(|part| ready.extend_from_slice(part));
@@ -217,8 +210,12 @@ impl MapSink for Sink {
     fn mapped(&self, mapped: &Mapped<'_>) {
         if self.reports {
             let beside = mapped.told().map(Beside::from).unwrap_or_default();
-            let answer = mapped.answer().trim_ascii();
-            self.line(&[b"{\"ok\":", answer, &members(&beside), b"}"]);
+            self.line(&[
+                b"{\"ok\":",
+                mapped.answer().trim_ascii(),
+                &members(&beside),
+                b"}",
+            ]);
         } else {
             self.line(&[mapped.answer()]);
         }
@@ -231,13 +228,16 @@ impl MapSink for Sink {
             return true;
         }
         self.task.touch();
-        let sending = self.answers.send_timeout(ready.freeze(), IDLE_MAX);
-        sending.await.is_ok()
+        self.answers
+            .send_timeout(ready.freeze(), IDLE_MAX)
+            .await
+            .is_ok()
     }
 }
 
 fn reply_of(error: &ViewError) -> ErrorReply {
     match (error, error.cause()) {
+        (ViewError::Unwanted, _) => ErrorReply::unread(),
         (_, Some(cause)) => cause.clone().into(),
         (ViewError::Document { .. } | ViewError::Process(_), None) => {
             ErrorReply::answer("os_process_error", &error.to_string(), Fault::QueryServer)
@@ -247,14 +247,12 @@ fn reply_of(error: &ViewError) -> ErrorReply {
 }
 
 fn refusal_of(error: ViewError) -> Refusal {
-    let refusal = Refusal::from(reply_of(&error)).because(error.to_string());
+    let refusal = Refusal::from(reply_of(&error)).with_member("reason", error.to_string());
     match error {
         ViewError::Input(InputError::Line { line, problem }) => {
             Refusal::bad_request(problem).with_member("line", line)
         }
-        ViewError::Compile { .. } => refusal
-            .named(StatusCode::BAD_REQUEST, "compilation_error")
-            .with_member("line", 1),
+        ViewError::Compile { .. } => refusal.named("compilation_error").with_member("line", 1),
         ViewError::Document { line, .. } => refusal.with_member("line", line),
         ViewError::Input(_)
         | ViewError::Process(_)

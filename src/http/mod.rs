@@ -22,7 +22,6 @@ mod connections;
 mod dashboard;
 mod entrance;
 mod export_api;
-mod fleet_api;
 mod functions_api;
 mod guard;
 mod history;
@@ -50,6 +49,7 @@ mod tenant_log;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
+use actix_web::web::Data;
 use slog::Logger;
 use tokio::sync::watch;
 
@@ -101,13 +101,12 @@ pub struct HttpContext {
     pub(crate) log: Logger,
 }
 
+/// The shared state, for handlers.
+type Shared = Data<HttpContext>;
+
 impl HttpContext {
     /// Returns a receiver that is notified when the service is about to end.
     fn stopping(&self) -> watch::Receiver<bool> {
         self.stopping.subscribe()
-    }
-
-    fn config(&self) -> Arc<Config> {
-        Arc::clone(&self.config.borrow())
     }
 }

@@ -8,7 +8,7 @@
 //! DIFFERS   CouchDB checks `Origin` only with CORS, and never `Host`.
 
 use std::net::IpAddr;
-use std::sync::OnceLock;
+use std::sync::LazyLock;
 
 use actix_web::dev::RequestHead;
 use actix_web::http::header::{self, HeaderName};
@@ -69,8 +69,7 @@ fn host(head: &RequestHead) -> Result<Option<Authority>, Refusal> {
 /// Returns the text of a header, which must not occur twice.
 fn only(head: &RequestHead, name: HeaderName) -> Result<Option<&str>, ()> {
     let mut values = head.headers.get_all(name);
-    let first = values.next();
-    match (first, values.next()) {
+    match (values.next(), values.next()) {
         (None, _) => Ok(None),
         (Some(value), None) => value.to_str().map(Some).map_err(drop),
         (Some(_), Some(_)) => Err(()),
@@ -87,21 +86,22 @@ fn is_ours(host: &str, hosts: &[String]) -> bool {
     address.unwrap_or(name).parse::<IpAddr>().is_ok()
         || same("localhost")
         || name.to_ascii_lowercase().ends_with(".localhost")
-        || machine_names().iter().any(|known| same(known))
+        || MACHINE_NAMES.iter().any(|known| same(known))
         || hosts.iter().any(|known| same(known))
 }
 
-/// Returns the machine's own names, with and without its domain.
-fn machine_names() -> &'static [String] {
-    static NAMES: OnceLock<Vec<String>> = OnceLock::new();
-    NAMES.get_or_init(|| {
-        let system = rustix::system::uname();
-        let full = system.nodename().to_string_lossy().into_owned();
-        let short = full.split('.').next().unwrap_or_default().to_owned();
-        let names = [full, short].into_iter();
-        names.filter(|name| !name.is_empty()).collect()
-    })
-}
+/// The machine's own names, with and without its domain.
+static MACHINE_NAMES: LazyLock<Vec<String>> = LazyLock::new(|| {
+    let full = rustix::system::uname()
+        .nodename()
+        .to_string_lossy()
+        .into_owned();
+    let short = full.split('.').next().unwrap_or_default().to_owned();
+    [full, short]
+        .into_iter()
+        .filter(|name| !name.is_empty())
+        .collect()
+});
 
 /// Returns whether a page's origin is the request's host. A proxy in front may add TLS, so the scheme only determines
 /// the default port.

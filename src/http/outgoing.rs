@@ -40,12 +40,11 @@ pub(super) struct Outgoing {
 impl Outgoing {
     /// Wraps an answer's body.
     pub(super) fn new(body: BoxBody, exchange: Exchange, account: Option<Account>) -> Self {
-        let is_whole = matches!(body.size(), BodySize::Sized(_));
-        let content = if is_whole {
-            body.try_into_bytes()
-                .map_or_else(Content::Stream, Content::Whole)
-        } else {
-            Content::Stream(body)
+        let content = match body.size() {
+            BodySize::Sized(_) => body
+                .try_into_bytes()
+                .map_or_else(Content::Stream, Content::Whole),
+            BodySize::None | BodySize::Stream => Content::Stream(body),
         };
         if let Content::Stream(_) = content {
             exchange.set_stream();

@@ -6,7 +6,6 @@ use std::future::{Ready, ready};
 use std::time::Duration;
 
 use actix_web::dev::Payload;
-use actix_web::http::StatusCode;
 use actix_web::{FromRequest, HttpRequest, web};
 use serde_json::Value;
 
@@ -21,7 +20,7 @@ pub(super) struct Params(Vec<(String, String)>);
 
 /// Returns the refusal of a query with a wrong value.
 pub(super) fn query_parse_error(reason: impl Into<Value>) -> Refusal {
-    Refusal::new(StatusCode::BAD_REQUEST, "query_parse_error", reason)
+    Refusal::of("query_parse_error", reason)
 }
 
 impl Params {
@@ -40,34 +39,39 @@ impl Params {
     }
 
     fn read(query: &str) -> Result<Self, Refusal> {
-        let parsed = web::Query::<Vec<(String, String)>>::from_query(query);
-        let parsed = parsed.map_err(|error| query_parse_error(error.to_string()))?;
+        let parsed = web::Query::<Vec<(String, String)>>::from_query(query)
+            .map_err(|error| query_parse_error(error.to_string()))?;
         Ok(Self(parsed.into_inner()))
     }
 
     /// Adds the members of a JSON object, which override the query.
     pub(super) fn with_body(mut self, body: &Value) -> Self {
-        let members = body.as_object().into_iter().flatten();
-        self.0.extend(members.map(|(name, value)| {
-            let text = match value {
-                // In a query, only keys are in quotes.
-                Value::String(text) if !is_key(name) => text.clone(),
-                value => value.to_string(),
-            };
-            (name.clone(), text)
-        }));
+        self.0
+            .extend(body.as_object().into_iter().flatten().map(|(name, value)| {
+                let text = match value {
+                    // In a query, only keys are in quotes.
+                    Value::String(text) if !is_key(name) => text.clone(),
+                    value => value.to_string(),
+                };
+                (name.clone(), text)
+            }));
         self
     }
 
     pub(super) fn get(&self, name: &str) -> Option<&str> {
-        let found = self.0.iter().rev().find(|(known, _)| known == name);
-        found.map(|(_, value)| value.as_str())
+        self.0
+            .iter()
+            .rev()
+            .find(|(known, _)| known == name)
+            .map(|(_, value)| value.as_str())
     }
 
     /// Returns every value of a name.
     pub(super) fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
-        let found = self.0.iter().filter(move |(known, _)| known == name);
-        found.map(|(_, value)| value.as_str())
+        self.0
+            .iter()
+            .filter(move |(known, _)| known == name)
+            .map(|(_, value)| value.as_str())
     }
 
     /// Refuses unknown parameters.
@@ -114,13 +118,8 @@ impl Params {
 
     /// Returns the value of the first of several names that is present, as JSON.
     pub(super) fn json(&self, names: &[&str]) -> Result<Option<Value>, Refusal> {
-        let Some(text) = names.iter().find_map(|name| self.get(name)) else {
-            return Ok(None);
-        };
-        let value = serde_json::from_str(text);
-        value
-            .map(Some)
-            .map_err(|_| Refusal::bad_request("invalid UTF-8 JSON"))
+        let text = names.iter().find_map(|name| self.get(name));
+        Ok(text.map(serde_json::from_str).transpose()?)
     }
 
     /// Returns a time given in milliseconds, at most `max`; `default` if it is missing.
@@ -156,6 +155,7 @@ fn is_key(name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use actix_web::http::StatusCode;
     use serde_json::json;
 
     use super::*;

@@ -5,20 +5,19 @@
 //! PROMISES  The answer lists the changes made. A body cannot set a command. Changes require an operator.
 //! SOURCE    pidq: add_pool/1, remove_pool/2; pooler: pool_reconfigure/2.
 
-use actix_web::HttpResponse;
 use actix_web::http::StatusCode;
-use actix_web::web::{Data, Path};
+use actix_web::web::Path;
 use serde_json::{Map, Value, json};
 
-use super::HttpContext;
 use super::access::{Order, User};
 use super::answer::{self, Answer, Refusal};
 use super::body::{AtMost, ORDER_BYTES_MAX};
 use super::info::pools;
 use super::params::Params;
 use super::request::IsJson;
+use super::{HttpContext, Shared};
 use crate::actors::proc_manager::PoolsSnapshot;
-use crate::audit::Done;
+use crate::audit::{Done, PendingOrder};
 use crate::auth::rights::Right;
 use crate::config::keys::CALLERS;
 use crate::config::language_name;
@@ -31,9 +30,6 @@ use crate::messages::proc_manager::SetThresholdTs;
 use crate::query_server::status::PoolStatus;
 use policy::pool::RemoveMode;
 
-/// The parameter that requests a list of the changes without making them.
-const DRY_RUN: &str = "dry_run";
-
 impl From<PoolError> for Refusal {
     fn from(error: PoolError) -> Self {
         ErrorReply::from(error).into()
@@ -41,62 +37,55 @@ impl From<PoolError> for Refusal {
 }
 
 /// `POST /_reload_query_servers`.
-pub(super) async fn reload(_: IsJson, shared: Data<HttpContext>, order: Order) -> Answer {
+pub(super) async fn reload(_: IsJson, shared: Shared, order: Order) -> Answer {
     let count = shared.manager.call(SetThresholdTs).await?;
     order.did(Done::to(count as usize));
-    Ok(answer::done())
+    answer::done()
 }
 
 /// `GET /_status`.
-pub(super) async fn status(shared: Data<HttpContext>) -> Answer {
-    let text = pools(&shared, None, |pools| answer::line(&pools.status())).await?;
-    Ok(answer::raw(StatusCode::OK, text))
+pub(super) async fn status(shared: Shared) -> Answer {
+    answer::raw(pools(&shared, None, |pools| answer::line(&pools.status())).await?)
 }
 
 /// `GET /_pools`.
-pub(super) async fn list(shared: Data<HttpContext>) -> Answer {
+pub(super) async fn list(shared: Shared) -> Answer {
     let text = pools(&shared, None, |pools| {
         let rows: Vec<Value> = pools.status().pools.iter().map(without_procs).collect();
         answer::line(&json!({"total_rows": rows.len(), "pools": rows}))
     });
-    Ok(answer::raw(StatusCode::OK, text.await?))
+    answer::raw(text.await?)
 }
 
 /// `GET /_pools/NAME`.
-pub(super) async fn show(name: Path<String>, shared: Data<HttpContext>) -> Answer {
-    Ok(answer::ok(&without_procs(&one(&name, &shared).await?)))
+pub(super) async fn show(name: Path<String>, shared: Shared) -> Answer {
+    answer::ok(&without_procs(&one(&name, &shared).await?))
 }
 
 /// `GET /_pools/NAME/_procs`.
-pub(super) async fn procs(name: Path<String>, shared: Data<HttpContext>) -> Answer {
+pub(super) async fn procs(name: Path<String>, shared: Shared) -> Answer {
     let procs = one(&name, &shared).await?.procs;
-    Ok(answer::ok(
-        &json!({"total_rows": procs.len(), "procs": procs}),
-    ))
+    answer::ok(&json!({"total_rows": procs.len(), "procs": procs}))
 }
 
 /// `POST /_pools/NAME/_terminate_stale`.
-pub(super) async fn terminate_stale(
-    _: IsJson,
-    name: Path<String>,
-    shared: Data<HttpContext>,
-) -> Answer {
+pub(super) async fn terminate_stale(_: IsJson, name: Path<String>, shared: Shared) -> Answer {
     let name = name.into_inner();
     shared.manager.call(TerminateStaleOf { name }).await??;
-    Ok(answer::done())
+    answer::done()
 }
 
 /// `POST /_pools/NAME/_unthrottle`.
 pub(super) async fn unthrottle(
     _: IsJson,
     name: Path<String>,
-    shared: Data<HttpContext>,
+    shared: Shared,
     order: Order,
 ) -> Answer {
     let name = name.into_inner();
     let lifted = shared.manager.call(UnthrottlePool { name }).await??;
     order.did(Done::to(usize::from(lifted)));
-    Ok(answer::ok(&json!({"ok": true, "was_throttled": lifted})))
+    answer::ok(&json!({"ok": true, "was_throttled": lifted}))
 }
 
 /// `PUT /_pools/NAME`: adds a pool, or changes an existing one; `mode` allows only one of the two.
@@ -105,7 +94,7 @@ pub(super) async fn put(
     name: Path<String>,
     body: AtMost<ORDER_BYTES_MAX>,
     params: Params,
-    shared: Data<HttpContext>,
+    shared: Shared,
     user: User,
     order: Order,
 ) -> Answer {
@@ -134,7 +123,7 @@ pub(super) async fn put(
         Some("change") => (false, true),
         Some(_) => return Err(Refusal::bad_request("mode must be add or change")),
     };
-    let dry_run = params.boolean(DRY_RUN, false)?;
+    let dry_run = params.boolean("dry_run", false)?;
     if dry_run {
         order.forget();
     }
@@ -147,29 +136,24 @@ pub(super) async fn put(
     if may_change {
         match shared.manager.call(ReconfigurePool(wanted.clone())).await? {
             Err(PoolError::NotFound(_)) if may_add => {}
-            result => {
-                let changes = result?;
-                order.did(Done::of_pool(&changes));
-                return Ok(changed(StatusCode::OK, &name, &changes));
-            }
+            result => return changed(&order, StatusCode::OK, &name, &result?),
         }
     }
     order.is("add_pool");
     let changes = shared.manager.call(AddPool(wanted)).await??;
-    order.did(Done::of_pool(&changes));
     let code = if dry_run {
         StatusCode::OK
     } else {
         StatusCode::CREATED
     };
-    Ok(changed(code, &name, &changes))
+    changed(&order, code, &name, &changes)
 }
 
 /// `DELETE /_pools/NAME`.
 pub(super) async fn delete(
     name: Path<String>,
     params: Params,
-    shared: Data<HttpContext>,
+    shared: Shared,
     order: Order,
 ) -> Answer {
     let mode = match params.get("mode") {
@@ -177,7 +161,7 @@ pub(super) async fn delete(
         Some("immediate") => RemoveMode::Immediate,
         Some(_) => return Err(Refusal::bad_request("mode must be graceful or immediate")),
     };
-    let dry_run = params.boolean(DRY_RUN, false)?;
+    let dry_run = params.boolean("dry_run", false)?;
     if dry_run {
         order.forget();
     }
@@ -187,11 +171,12 @@ pub(super) async fn delete(
         dry_run,
     };
     let changes = shared.manager.call(removal).await??;
-    order.did(Done::of_pool(&changes));
-    Ok(changed(StatusCode::OK, &name, &changes))
+    changed(&order, StatusCode::OK, &name, &changes)
 }
 
-fn changed(code: StatusCode, pool: &str, changes: &[PoolChange]) -> HttpResponse {
+/// Records and returns the changes of a pool.
+fn changed(order: &PendingOrder, code: StatusCode, pool: &str, changes: &[PoolChange]) -> Answer {
+    order.did(Done::of_pool(changes));
     let pool = language_name(pool);
     answer::with_status(code, &json!({"ok": true, "pool": pool, "changes": changes}))
 }

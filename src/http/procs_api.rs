@@ -1,14 +1,14 @@
 //! `/_procs`: lists processes and their activity, and ends one.
 
-use actix_web::web::{Data, Path};
+use actix_web::web::Path;
 use serde_json::json;
 
-use super::HttpContext;
+use super::Shared;
 use super::access::{Order, User};
 use super::answer::{self, Answer, Refusal};
 use super::body::no_thread;
 use super::params::Params;
-use crate::actors::pool_reporter::procs;
+use crate::actors::proc_manager::procs;
 use crate::audit::Done;
 use crate::messages::client_error::ErrorReply;
 use crate::messages::ps::{KillError, KillProc, ListProcs};
@@ -20,31 +20,30 @@ impl From<KillError> for Refusal {
 }
 
 /// `GET /_procs`.
-pub(super) async fn list(params: Params, shared: Data<HttpContext>) -> Answer {
+pub(super) async fn list(params: Params, shared: Shared) -> Answer {
     let pool = params.get("pool").map(str::to_owned);
     let known = shared.manager.call(ListProcs { pool }).await??;
-    let page = procs::page(known).await.map_err(no_thread)?;
-    Ok(answer::ok(&page))
+    answer::ok(&procs::page(known).await.map_err(no_thread)?)
 }
 
 /// `DELETE /_procs/POOL/NUMBER`.
 pub(super) async fn kill(
     name: Path<(String, String)>,
     params: Params,
-    shared: Data<HttpContext>,
+    shared: Shared,
     user: User,
     order: Order,
 ) -> Answer {
     let (pool, number) = name.into_inner();
     let now = params.boolean("now", false)?;
-    let kill = KillProc {
-        name: format!("{pool}/{number}"),
-        now,
-        who: user.principal().who,
-    };
-    let killed = shared.manager.call(kill).await??;
+    let killed = shared
+        .manager
+        .call(KillProc {
+            name: format!("{pool}/{number}"),
+            now,
+            who: user.principal().who,
+        })
+        .await??;
     order.did(Done::of_kill(&killed, now));
-    Ok(answer::ok(
-        &json!({"ok": true, "how": killed.how, "proc": killed.proc}),
-    ))
+    answer::ok(&json!({"ok": true, "how": killed.how, "proc": killed.proc}))
 }

@@ -6,8 +6,7 @@
 
 use std::sync::Arc;
 
-use actix_web::http::StatusCode;
-use actix_web::web::{Data, Payload, to};
+use actix_web::web::{Payload, to};
 use actix_web::{HttpMessage, HttpRequest, Route};
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -16,7 +15,7 @@ use super::access::User;
 use super::answer::{self, Answer, Refusal};
 use super::params::{Params, query_parse_error};
 use super::request::require_json;
-use super::{HttpContext, body};
+use super::{Shared, body};
 use crate::aside::aside;
 use crate::functions::served::{Served, members};
 use crate::messages::function::{CallOptions, FunctionCall, FunctionName, FunctionRequest};
@@ -36,18 +35,19 @@ pub(super) fn route(name: &str) -> Route {
 }
 
 /// `GET /_query/limits`.
-pub(super) async fn limits(shared: Data<HttpContext>) -> Answer {
+pub(super) async fn limits(shared: Shared) -> Answer {
     let line_max = shared.config.borrow().server.line_max;
     let body_max = body::bytes_max(&shared);
-    let limits = json!({"line_max": line_max, "body_max": body_max, "ddoc_sha256": true});
-    Ok(answer::ok(&json!({"ok": limits})))
+    answer::ok(&json!({
+        "ok": {"line_max": line_max, "body_max": body_max, "ddoc_sha256": true},
+    }))
 }
 
 async fn call(
     name: FunctionName,
     request: HttpRequest,
     payload: Payload,
-    shared: Data<HttpContext>,
+    shared: Shared,
     user: User,
 ) -> Answer {
     require_json(&request)?;
@@ -57,7 +57,8 @@ async fn call(
     let mut call = body.parse(RAW_VALUE_BYTES, parse).await?;
     call.options = options(call.options, &request)?;
     let validates = match &call.call {
-        FunctionCall::DdocPrompt(call) => is_validation(call.path.get()),
+        FunctionCall::DdocPrompt(call) => serde_json::from_str::<[&str; 1]>(call.path.get())
+            .is_ok_and(|path| path == ["validate_doc_update"]),
         _ => false,
     };
     let Served {
@@ -69,17 +70,14 @@ async fn call(
         Err(error) => Some(error.clone().into()),
     };
     if let Some(refusal) = refusal {
-        return Err(match &report {
-            Some(report) => refusal.with_members(report),
-            None => refusal,
-        });
+        return Err(refusal.with_members(&report));
     }
     let members = report.map(|report| members(&report)).unwrap_or_default();
     let value = value?;
     let length = value.len();
     let join = move || [b"{\"ok\":", &*value, &members, b"}\n"].concat();
     let text = aside(length, join).await.map_err(body::no_thread)?;
-    Ok(answer::raw(StatusCode::OK, text.into()))
+    answer::raw(text.into())
 }
 
 /// Adds the options in the URL and the headers to those in a body.
@@ -117,10 +115,6 @@ pub(super) fn stream_options(
     })
 }
 
-fn is_validation(path: &str) -> bool {
-    serde_json::from_str::<[&str; 1]>(path).is_ok_and(|path| path == ["validate_doc_update"])
-}
-
 /// Returns the refusal of a validate function, if it refuses.
 fn refusal_of(answer: &Bytes) -> Option<Refusal> {
     // Acceptance is 1 or true, which needs no parsing.
@@ -131,7 +125,8 @@ fn refusal_of(answer: &Bytes) -> Option<Refusal> {
     if let Some(reason) = answer.get("forbidden") {
         return Some(Refusal::forbidden(reason.clone()));
     }
-    let reason = answer.get("unauthorized")?;
-    let status = StatusCode::UNAUTHORIZED;
-    Some(Refusal::new(status, "unauthorized", reason.clone()))
+    Some(Refusal::of(
+        "unauthorized",
+        answer.get("unauthorized")?.clone(),
+    ))
 }

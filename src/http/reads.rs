@@ -22,17 +22,19 @@ static READS: LazyLock<Vec<Reads>> = LazyLock::new(|| {
         let parameter = &described["components"]["parameters"][key.as_str()?];
         (parameter["in"] == "query").then(|| parameter["name"].as_str().map(str::to_owned))?
     };
-    let reads = |route: &Route| {
-        let routes = &described["routes"];
-        let own = &routes[format!("{route:?}")];
-        let shape = own["with"].as_str().map_or(own, |other| &routes[other]);
-        let keys = shape["query"].as_array().into_iter().flatten();
-        Reads {
-            parameters: keys.filter_map(name_of).collect(),
-            has_body: !shape["body"].is_null(),
-        }
-    };
-    Route::VARIANTS.iter().map(reads).collect()
+    Route::VARIANTS
+        .iter()
+        .map(|route: &Route| {
+            let routes = &described["routes"];
+            let own = &routes[format!("{route:?}")];
+            let shape = own["with"].as_str().map_or(own, |other| &routes[other]);
+            let keys = shape["query"].as_array().into_iter().flatten();
+            Reads {
+                parameters: keys.filter_map(name_of).collect(),
+                has_body: !shape["body"].is_null(),
+            }
+        })
+        .collect()
 });
 
 /// Returns what a route reads.

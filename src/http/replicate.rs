@@ -4,7 +4,7 @@
 
 use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
-use actix_web::web::{Data, Payload};
+use actix_web::web::Payload;
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
 
@@ -13,7 +13,7 @@ use super::answer::{self, Answer};
 use super::replicator::person;
 use super::request::IsJson;
 use super::routes::shutting_down;
-use super::{HttpContext, body};
+use super::{Shared, body};
 use crate::actors::replicator_api::Replicated;
 use crate::audit::Done;
 use crate::messages::client_error::ErrorReply;
@@ -24,7 +24,7 @@ pub(super) async fn replicate(
     _: IsJson,
     request: HttpRequest,
     payload: Payload,
-    shared: Data<HttpContext>,
+    shared: Shared,
     user: User,
     order: Order,
 ) -> Answer {
@@ -42,16 +42,15 @@ pub(super) async fn replicate(
         _ = stopping.wait_for(|stopping| *stopping) => return Err(shutting_down()),
     };
     let (Replicated::Done(id, _) | Replicated::Begun(id) | Replicated::Cancelled(id)) = &replicated;
-    order.on(id.to_string());
+    let id = id.to_string();
+    let local_id = json!({"ok": true, "_local_id": id});
+    order.on(id);
     order.did(Done::to(1).asked(asked));
-    let local_id = |id: String| json!({"ok": true, "_local_id": id});
-    Ok(match replicated {
-        Replicated::Done(_, result) => answer::raw(StatusCode::OK, done(result.get())),
-        Replicated::Begun(id) => {
-            answer::with_status(StatusCode::ACCEPTED, &local_id(id.to_string()))
-        }
-        Replicated::Cancelled(id) => answer::ok(&local_id(id.to_string())),
-    })
+    match replicated {
+        Replicated::Done(_, result) => answer::raw(done(result.get())),
+        Replicated::Begun(_) => answer::with_status(StatusCode::ACCEPTED, &local_id),
+        Replicated::Cancelled(_) => answer::ok(&local_id),
+    }
 }
 
 /// Returns what a body requests, for the audit: both sides without credentials, and the flags that are set.

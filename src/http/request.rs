@@ -25,8 +25,9 @@ pub(super) fn segments(path: &str) -> Result<Vec<String>, Refusal> {
     if path.is_empty() {
         return Ok(Vec::new());
     }
-    let parts = path.split('/').map(|part| Ok(decode(part)?.into_owned()));
-    parts.collect()
+    path.split('/')
+        .map(|part| Ok(decode(part)?.into_owned()))
+        .collect()
 }
 
 /// Decodes a path, or a part of it.
@@ -44,33 +45,24 @@ pub(super) fn decode(path: &str) -> Result<Cow<'_, str>, Refusal> {
 }
 
 /// Returns a header if it is text.
-pub(super) fn text(request: &HttpRequest, name: HeaderName) -> Option<&str> {
-    text_of(request.head(), name)
-}
-
-/// Returns a header of a head if it is text.
-pub(super) fn text_of(head: &RequestHead, name: HeaderName) -> Option<&str> {
+pub(super) fn text(head: &RequestHead, name: HeaderName) -> Option<&str> {
     head.headers.get(name)?.to_str().ok()
 }
 
 /// Returns the content type without parameters, in lower case; empty without one.
-pub(super) fn content_type(request: &HttpRequest) -> String {
-    essence(text(request, header::CONTENT_TYPE).unwrap_or_default())
-}
-
-fn essence(content_type: &str) -> String {
-    let essence = content_type.split(';').next().unwrap_or_default();
-    essence.trim().to_ascii_lowercase()
-}
-
-/// Returns whether a body consists of JSON lines.
-pub(super) fn is_lines(head: &RequestHead) -> bool {
-    text_of(head, header::CONTENT_TYPE).is_some_and(|text| essence(text) == NDJSON)
+pub(super) fn content_type(head: &RequestHead) -> String {
+    text(head, header::CONTENT_TYPE)
+        .unwrap_or_default()
+        .split(';')
+        .next()
+        .unwrap_or_default()
+        .trim()
+        .to_ascii_lowercase()
 }
 
 /// Requires JSON or no content type: an HTML form on another site always sends a different one.
 pub(super) fn require_json(request: &HttpRequest) -> Result<(), Refusal> {
-    match content_type(request).as_str() {
+    match content_type(request.head()).as_str() {
         "" | "application/json" => Ok(()),
         _ => Err(Refusal::bad_content_type("application/json")),
     }

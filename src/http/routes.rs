@@ -13,22 +13,21 @@ use actix_web::dev::ServiceRequest;
 use actix_web::guard::fn_guard;
 use actix_web::http::Method;
 use actix_web::middleware::{Next, from_fn};
-use actix_web::web::{self, Data, ServiceConfig, to};
+use actix_web::web::{self, ServiceConfig, to};
 use actix_web::{Error, HttpMessage, HttpRequest, HttpResponse, Resource};
 use strum::VariantArray;
 
-use super::HttpContext;
+use super::Shared;
 use super::access::User;
 use super::answer::{Answer, Refusal};
 use super::body::{AtMost, UNKNOWN_BYTES_MAX};
 use super::params::Params;
 use super::reads::reads;
-use super::request::{decode, is_lines, require_json, segments};
+use super::request::{NDJSON, content_type, decode, require_json, segments};
 use super::{
-    config_api as config, dashboard, export_api as export, fleet_api as fleet,
-    functions_api as functions, history, info, list_stream, map_stream, pools_api as pools,
-    procs_api as procs, query, replicate, replicator, scheduler_api as scheduler,
-    session_api as session, tasks, tenant_log,
+    config_api as config, dashboard, export_api as export, functions_api as functions, history,
+    info, list_stream, map_stream, pools_api as pools, procs_api as procs, query, replicate,
+    replicator, scheduler_api as scheduler, session_api as session, tasks, tenant_log,
 };
 use crate::audit::{PendingOrder, Sender};
 use crate::messages::arguments::Arguments;
@@ -41,6 +40,11 @@ pub(super) fn routes(app: &mut ServiceConfig) {
     for (path, routes) in by_path() {
         app.service(resource(path, &routes));
     }
+    let no_such_query = || {
+        ready(Answer::Err(Refusal::not_found(
+            "missing: there is no such query",
+        )))
+    };
     app.service(web::resource("/_query/{name}").to(no_such_query))
         .service(web::resource("/_replicator/{below:.*}").to(replicator::no_such_path))
         .service(web::resource(["/_node/{name}", "/_node/{name}/{below:.*}"]).to(no_such_node))
@@ -62,7 +66,7 @@ fn by_path() -> Vec<(&'static str, Vec<Route>)> {
 /// Returns a route's handler.
 #[expect(clippy::too_many_lines, reason = "one line for each route")]
 fn answered_by(route: Route) -> actix_web::Route {
-    let lines = || fn_guard(|request| is_lines(request.head()));
+    let lines = || fn_guard(|request| content_type(request.head()) == NDJSON);
     match route {
         Route::Welcome => to(info::welcome),
         Route::Up => to(info::up),
@@ -118,7 +122,7 @@ fn answered_by(route: Route) -> actix_web::Route {
         Route::RestartJob => scheduler::order(route, |_| Ok(JobOrder::Restart)),
         Route::SetJobPriority => scheduler::order(route, scheduler::priority),
         Route::Docs | Route::DocsBelow => to(scheduler::docs),
-        Route::Fleet => to(fleet::list),
+        Route::Fleet => to(info::fleet),
         Route::ExportJobs => to(export::export),
         Route::ImportJobs => to(export::import),
         Route::Database => to(replicator::info),
@@ -152,9 +156,13 @@ fn guarded(route: Route) -> actix_web::Route {
             return Ok(request.into_response(refusal.response()));
         }
         let order = route.changes().then(|| begin(route, &user, &request));
-        let recorded = order
-            .as_ref()
-            .map_or(Ok(()), |order| can_be_recorded(order));
+        let unrecorded = order.as_ref().and_then(|order| order.audit().refusal());
+        let recorded = unrecorded.map_or(Ok(()), |error| {
+            let reason = format!(
+                "orders cannot be recorded, and [log] audit_required is set: {error}; make room for [log] audit, and try again"
+            );
+            Err(Refusal::unavailable("audit_unavailable", reason))
+        });
         let checked = match user.check(who).and(recorded) {
             Ok(()) => refuse_unknown(route, &mut request).await,
             Err(refusal) => Err(refusal.into()),
@@ -183,8 +191,8 @@ fn check_names(request: &ServiceRequest) -> Result<(), Refusal> {
             _ => NAME_BYTES_MAX,
         };
         // Wrong encodings are reported by the handler.
-        let decoded = decode(name).unwrap_or(name.into());
-        check_name(what, &decoded, bytes_max).map_err(Refusal::bad_request)?;
+        check_name(what, &decode(name).unwrap_or(name.into()), bytes_max)
+            .map_err(Refusal::bad_request)?;
     }
     Ok(())
 }
@@ -209,29 +217,19 @@ async fn refuse_unknown(route: Route, request: &mut ServiceRequest) -> Result<()
 
 /// Begins the order of a request that changes something; its target is in its path.
 fn begin(route: Route, user: &User, request: &ServiceRequest) -> Rc<PendingOrder> {
-    let request_id = request.extensions().get().map(RequestId::to_string);
-    let sender = Sender::of("http", &user.holder(), request_id);
-    let shared = request.app_data::<Data<HttpContext>>();
-    let shared = shared.expect("HTTP: every request has the shared context");
+    let sender = Sender::of(
+        "http",
+        &user.holder(),
+        request.extensions().get().map(RequestId::to_string),
+    );
+    let shared = request
+        .app_data::<Shared>()
+        .expect("HTTP: every request has the shared context");
     let order = Rc::new(shared.audit.begin(sender, route.into()));
-    let subject: Vec<&str> = request
-        .match_info()
-        .iter()
-        .map(|(_, value)| value)
-        .collect();
+    let subject: Vec<&str> = request.match_info().iter().map(|(_, name)| name).collect();
     order.on(subject.join("/"));
     request.extensions_mut().insert(Rc::clone(&order));
     order
-}
-
-/// Refuses an order that cannot be recorded, if records are required.
-fn can_be_recorded(order: &PendingOrder) -> Result<(), Refusal> {
-    order.audit().refusal().map_or(Ok(()), |error| {
-        let reason = format!(
-            "orders cannot be recorded, and [log] audit_required is set: {error}; make room for [log] audit, and try again"
-        );
-        Err(Refusal::unavailable("audit_unavailable", reason))
-    })
 }
 
 /// Records an answered order.
@@ -257,20 +255,19 @@ fn resource(path: &str, routes: &[Route]) -> Resource {
     let allowed = allowed.join(",");
     let other = move || ready(Answer::Err(Refusal::method_not_allowed(&allowed)));
     let resource = web::resource([path.to_owned(), format!("{path}/")]).default_service(to(other));
-    let routes = routes.iter().map(|route| guarded(*route));
-    routes.fold(resource, Resource::route)
-}
-
-async fn no_such_query() -> Answer {
-    Err(Refusal::not_found("missing: there is no such query"))
+    routes
+        .iter()
+        .map(|route| guarded(*route))
+        .fold(resource, Resource::route)
 }
 
 async fn no_such_node(request: HttpRequest) -> Answer {
-    let path = segments(request.path())?;
-    Err(match path.get(1).map_or("", String::as_str) {
-        "_local" => Refusal::no_such_path(),
-        name => Refusal::not_found(&format!("no such node: {name}; this one is _local")),
-    })
+    Err(
+        match segments(request.path())?.get(1).map_or("", String::as_str) {
+            "_local" => Refusal::no_such_path(),
+            name => Refusal::not_found(&format!("no such node: {name}; this one is _local")),
+        },
+    )
 }
 
 /// Returns the refusal after the manager has ended: the service is ending, or the manager is restarting.

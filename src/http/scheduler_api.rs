@@ -5,19 +5,19 @@
 
 use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
-use actix_web::web::{Data, Path, to};
+use actix_web::web::{Path, to};
 use serde_json::json;
 use settee_client::{BulkOrder, BulkOrderName, JobSelection, JobsQuery, JobsSort};
 
-use super::HttpContext;
 use super::access::{Order, User, Visitor};
 use super::answer::{self, Answer, Refusal};
 use super::body::{AtMost, ORDER_BYTES_MAX};
-use super::params::Params;
+use super::params::{Params, query_parse_error};
 use super::replicator::owners::owns_document;
 use super::replicator::{page_of, person};
 use super::request::{IsJson, segments};
-use crate::actors::replicator_api::{OrderedJob, ReplicatorError, Whose};
+use super::{HttpContext, Shared};
+use crate::actors::replicator_api::{ReplicatorError, Whose};
 use crate::audit::{Done, selected};
 use crate::auth::rights::Right;
 use crate::messages::arguments::{Arguments, is_object};
@@ -58,7 +58,7 @@ fn right_to_order(order: BulkOrderName) -> Right {
 }
 
 /// `GET /_scheduler/jobs`. A visitor who may not see all jobs sees their own.
-pub(super) async fn jobs(params: Params, shared: Data<HttpContext>, user: User) -> Answer {
+pub(super) async fn jobs(params: Params, shared: Shared, user: User) -> Answer {
     let text = |name| params.get(name).map(str::to_owned);
     let sort = match params.get("sort") {
         None | Some("id") => JobsSort::Id,
@@ -88,14 +88,14 @@ pub(super) async fn jobs(params: Params, shared: Data<HttpContext>, user: User) 
         limit: bounded(&params, "limit", LIMIT)?,
     };
     let whose = whose(&user, Who::AllOrOwn(right))?;
-    Ok(answer::ok(&shared.replications.list(&query, &whose).await?))
+    answer::ok(&shared.replications.list(&query, &whose).await?)
 }
 
 /// `POST /_scheduler/_bulk`.
 pub(super) async fn bulk(
     _: IsJson,
     body: AtMost<ORDER_BYTES_MAX>,
-    shared: Data<HttpContext>,
+    shared: Shared,
     user: User,
     pending: Order,
 ) -> Answer {
@@ -111,7 +111,7 @@ pub(super) async fn bulk(
         .order_jobs(&order, &whose, &person)
         .await?;
     pending.did(Done::of_jobs(&order, &ordered));
-    Ok(answer::ok(&ordered))
+    answer::ok(&ordered)
 }
 
 fn bulk_order(body: &str) -> Result<BulkOrder, Refusal> {
@@ -119,22 +119,19 @@ fn bulk_order(body: &str) -> Result<BulkOrder, Refusal> {
     let selects = [
         "match", "states", "source", "target", "reason", "daemon", "all",
     ];
-    let order = Arguments::of_order(body, &members)?;
-    if let Some(select) = order.get("select").filter(|select| is_object(select)) {
+    if let Some(select) = Arguments::of_order(body, &members)?
+        .get("select")
+        .filter(|select| is_object(select))
+    {
         Arguments::of_order(select.get(), &selects)?;
     }
     serde_json::from_str(body).map_err(|error| Refusal::bad_request(format!("the body: {error}")))
 }
 
-/// Returns the total number, and a page.
-fn page<T>(all: Vec<T>, skip: usize, limit: usize) -> (usize, Vec<T>) {
-    (all.len(), all.into_iter().skip(skip).take(limit).collect())
-}
-
 /// `GET /_scheduler/jobs/NAME`: a job, by its id or its document's id.
-pub(super) async fn job(name: Path<String>, shared: Data<HttpContext>, user: User) -> Answer {
+pub(super) async fn job(name: Path<String>, shared: Shared, user: User) -> Answer {
     let whose = whose(&user, Route::Job.who())?;
-    Ok(answer::ok(&shared.replications.job(&name, &whose).await?))
+    answer::ok(&shared.replications.job(&name, &whose).await?)
 }
 
 /// `POST /_scheduler/jobs/NAME/ORDER`; `order` reads the order from the body.
@@ -142,26 +139,20 @@ pub(super) fn order(
     route: Route,
     order: fn(&str) -> Result<JobOrder, Refusal>,
 ) -> actix_web::Route {
-    let answer = move |_: IsJson, name: Path<String>, body, shared, user, pending| async move {
-        let (body, pending): (AtMost<ORDER_BYTES_MAX>, Order) = (body, pending);
-        let order = order(body.0.text()?)?;
-        let ordered = give(&name, order, route.who(), shared, user).await?;
-        pending.did(Done::of_job(&ordered.before, order));
-        Ok::<_, Refusal>(answer::ok(&json!({"ok": true, "job": ordered.job})))
-    };
-    to(answer)
-}
-
-async fn give(
-    name: &str,
-    order: JobOrder,
-    who: Who,
-    shared: Data<HttpContext>,
-    user: User,
-) -> Result<OrderedJob, Refusal> {
-    let (whose, person) = (whose(&user, who)?, person(&user));
-    let ordered = shared.replications.order(name, order, &whose, &person);
-    Ok(ordered.await?)
+    to(
+        move |_: IsJson, name: Path<String>, body, shared, user, pending| async move {
+            let (body, pending): (AtMost<ORDER_BYTES_MAX>, Order) = (body, pending);
+            let (shared, user): (Shared, User) = (shared, user);
+            let order = order(body.0.text()?)?;
+            let (whose, person) = (whose(&user, route.who())?, person(&user));
+            let ordered = shared
+                .replications
+                .order(&name, order, &whose, &person)
+                .await?;
+            pending.did(Done::of_job(&ordered.before, order));
+            answer::ok(&json!({"ok": true, "job": ordered.job}))
+        },
+    )
 }
 
 /// Parses an order that sets a job's priority.
@@ -182,54 +173,43 @@ fn bounded(params: &Params, name: &str, default: usize) -> Result<usize, Refusal
     }
 }
 
-/// The subject of a path below `docs`. Names of databases may have slashes, even unescaped.
-#[derive(Debug, PartialEq, Eq)]
-enum DocsPath {
-    All,
-    Database(String),
-    Document(String, String),
-}
-
-/// Parses the parts of a path after `docs`.
+/// Returns the database and the document that the parts of a path after `docs` name. Names of databases may have
+/// slashes, even unescaped.
 ///
 /// # Errors
 /// No part of it names a replicator database.
-fn docs_path(path: &[&str]) -> Result<DocsPath, Refusal> {
+fn docs_path<'a>(path: &[&'a str]) -> Result<(String, Option<&'a str>), Refusal> {
     let marks = |part: &&str| *part == NAME || part.ends_with("/_replicator");
     match path {
-        [] => return Ok(DocsPath::All),
-        [.., last] if marks(last) => return Ok(DocsPath::Database(path.join("/"))),
-        [database @ .., id] => {
-            if database.last().is_some_and(marks) {
-                return Ok(DocsPath::Document(database.join("/"), (*id).to_owned()));
-            }
+        [] => Ok((NAME.to_owned(), None)),
+        [.., last] if marks(last) => Ok((path.join("/"), None)),
+        [database @ .., id] if database.last().is_some_and(marks) => {
+            Ok((database.join("/"), Some(*id)))
         }
+        _ => Err(Refusal::bad_request("Invalid path")),
     }
-    Err(Refusal::bad_request("Invalid path"))
 }
 
 /// `GET /_scheduler/docs`, and paths below it.
 pub(super) async fn docs(
     request: HttpRequest,
     params: Params,
-    shared: Data<HttpContext>,
+    shared: Shared,
     user: User,
 ) -> Answer {
     let path = segments(request.path())?;
     let path: Vec<&str> = path.iter().skip(2).map(String::as_str).collect();
-    match docs_path(&path)? {
-        DocsPath::Document(database, id) if database == NAME => {
-            if !sees_all(&user)? && !owns_document(&user, &id, &shared).await? {
-                return Err(ReplicatorError::Missing.into());
-            }
-            Ok(answer::ok(&shared.replications.doc(&id).await?))
-        }
-        DocsPath::All => list(params, &shared, &user).await,
-        DocsPath::Database(database) if database == NAME => list(params, &shared, &user).await,
-        DocsPath::Database(_) | DocsPath::Document(..) => {
-            Err(Refusal::not_found("Database does not exist."))
-        }
+    let (database, id) = docs_path(&path)?;
+    if database != NAME {
+        return Err(Refusal::not_found("Database does not exist."));
     }
+    let Some(id) = id else {
+        return list(params, &shared, &user).await;
+    };
+    if !sees_all(&user)? && !owns_document(&user, id, &shared).await? {
+        return Err(ReplicatorError::Missing.into());
+    }
+    answer::ok(&shared.replications.doc(id).await?)
 }
 
 /// Returns whether a visitor may see all users' documents.
@@ -249,29 +229,28 @@ async fn list(params: Params, shared: &HttpContext, user: &Visitor) -> Answer {
     if !sees_all {
         let mut own = Vec::new();
         for doc in docs {
-            let members = DocMembers::parse(doc.get()).ok();
-            let id = members.and_then(|doc| doc.text("doc_id"));
+            let id = DocMembers::parse(doc.get())
+                .ok()
+                .and_then(|doc| doc.text("doc_id"));
             if owns_document(user, &id.unwrap_or_default(), shared).await? {
                 own.push(doc);
             }
         }
-        (total, docs) = page(own, skip, limit);
+        total = own.len();
         offset = total.min(skip);
+        docs = own.into_iter().skip(skip).take(limit).collect();
     }
-    let listing = DocMembers::default()
+    let mut listing = DocMembers::default()
         .with("total_rows", total)
         .with("offset", offset)
         .with("docs", docs);
-    let listing = match shared.replications.age_s() {
-        Some(age) => listing.with("age_s", age),
-        None => listing,
-    };
-    let listing = if shared.replications.is_loading() {
-        listing.with("loading", true)
-    } else {
-        listing
-    };
-    Ok(answer::ok(&listing))
+    if let Some(age) = shared.replications.age_s() {
+        listing.set("age_s", age);
+    }
+    if shared.replications.is_loading() {
+        listing.set("loading", true);
+    }
+    answer::ok(&listing)
 }
 
 /// Parses names of states: those of documents, and `more`.
@@ -282,20 +261,15 @@ fn states(text: Option<&str>, more: &[DocState]) -> Result<Vec<DocState>, Refusa
     let known = [&DocState::OF_DOCS, more].concat();
     let choice: Vec<&str> = known.iter().map(|state| state.name()).collect();
     let choice = choice.join(",");
-    let refuse = |reason: String| {
-        Err(Refusal::new(
-            StatusCode::BAD_REQUEST,
-            "query_parse_error",
-            reason,
-        ))
-    };
     let words: Vec<String> = text
         .split(',')
         .map(|word| word.trim().to_ascii_lowercase())
         .filter(|word| !word.is_empty())
         .collect();
     if words.is_empty() {
-        return refuse(format!("States must be one or more of {choice}"));
+        return Err(query_parse_error(format!(
+            "States must be one or more of {choice}"
+        )));
     }
     let (mut found, mut unknown): (Vec<DocState>, Vec<&str>) = Default::default();
     for word in &words {
@@ -307,10 +281,10 @@ fn states(text: Option<&str>, more: &[DocState]) -> Result<Vec<DocState>, Refusa
     if unknown.is_empty() {
         Ok(found)
     } else {
-        refuse(format!(
-            "Unknown states {}. Choose from: {choice}",
-            unknown.join(",")
-        ))
+        let unknown = unknown.join(",");
+        Err(query_parse_error(format!(
+            "Unknown states {unknown}. Choose from: {choice}"
+        )))
     }
 }
 
@@ -330,11 +304,9 @@ impl From<ReplicatorError> for Refusal {
             ReplicatorError::Selection(_) => Self::bad_request(reason),
             ReplicatorError::Unexpected { .. }
             | ReplicatorError::Taken(_)
-            | ReplicatorError::Unowned => Self::new(StatusCode::CONFLICT, "conflict", reason),
+            | ReplicatorError::Unowned => Self::of("conflict", reason),
             ReplicatorError::Crashed(crash) => crashed(&crash.to_string()),
-            ReplicatorError::Cancelled => {
-                Self::new(StatusCode::INTERNAL_SERVER_ERROR, "cancelled", reason)
-            }
+            ReplicatorError::Cancelled => Self::of("cancelled", reason),
             ReplicatorError::ShuttingDown => super::routes::shutting_down(),
         }
     }
@@ -371,24 +343,35 @@ mod tests {
 
     #[test]
     fn names_of_databases_may_have_slashes() {
-        let of = |path: &[&str]| docs_path(path).ok();
-        let database = |name: &str| Some(DocsPath::Database(name.to_owned()));
-        let doc = |name: &str, id: &str| Some(DocsPath::Document(name.to_owned(), id.to_owned()));
-        assert_eq!(of(&[]), Some(DocsPath::All));
-        assert_eq!(of(&["_replicator"]), database("_replicator"));
-        assert_eq!(of(&["a", "_replicator"]), database("a/_replicator"));
-        assert_eq!(of(&["a", "b", "_replicator"]), database("a/b/_replicator"));
-        assert_eq!(of(&["a/_replicator"]), database("a/_replicator"));
-        assert_eq!(of(&["_replicator", "x"]), doc("_replicator", "x"));
-        assert_eq!(of(&["a", "_replicator", "x"]), doc("a/_replicator", "x"));
-        assert_eq!(of(&["a/_replicator", "x"]), doc("a/_replicator", "x"));
+        let whole = |path: &[&'static str], name: &str| {
+            assert_eq!(
+                docs_path(path).ok(),
+                Some((name.to_owned(), None)),
+                "{path:?}"
+            );
+        };
+        whole(&[], "_replicator");
+        whole(&["_replicator"], "_replicator");
+        whole(&["a", "_replicator"], "a/_replicator");
+        whole(&["a", "b", "_replicator"], "a/b/_replicator");
+        whole(&["a/_replicator"], "a/_replicator");
+        let doc = |path: &[&'static str], name: &str| {
+            assert_eq!(
+                docs_path(path).ok(),
+                Some((name.to_owned(), Some("x"))),
+                "{path:?}"
+            );
+        };
+        doc(&["_replicator", "x"], "_replicator");
+        doc(&["a", "_replicator", "x"], "a/_replicator");
+        doc(&["a/_replicator", "x"], "a/_replicator");
         for wrong in [
             &["a", "b"][..],
             &["foo"],
             &["a", "b", "_replicator", "z", "w"],
             &["_replicator", "z", "w"],
         ] {
-            assert_eq!(of(wrong), None, "{wrong:?}");
+            assert!(docs_path(wrong).is_err(), "{wrong:?}");
         }
     }
 

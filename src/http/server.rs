@@ -105,18 +105,32 @@ impl HttpServer {
         // Without enough watches, the library panics when it starts its threads.
         watches::require(WATCHES_MIN)?;
         let duplicate = |bound: &Option<Rc<Bound>>| {
-            let listener = bound.as_ref().map(|bound| bound.duplicate()).transpose()?;
-            Ok::<_, io::Error>(listener.flatten().map(TcpListener::from))
+            Ok::<_, io::Error>(
+                bound
+                    .as_ref()
+                    .map(|bound| bound.duplicate())
+                    .transpose()?
+                    .flatten()
+                    .map(TcpListener::from),
+            )
         };
         let Some(local) = self.options.local.duplicate()? else {
             return Ok(None);
         };
         let plain = duplicate(&self.options.plain)?;
         let encrypted = duplicate(&self.options.encrypted)?;
-        let listening = Listening::new(&self.options);
-        let connections = Arc::clone(&listening.connections);
-        let server = listening.listen(local.into(), plain, encrypted)?;
-        Ok(Some((server, connections)))
+        let shared = Arc::clone(&self.options.shared);
+        let wanted = shared.config.borrow().server.max_connections;
+        let connections = Connections::new(connections_max(wanted));
+        let listening = Listening {
+            shared,
+            certificate: Arc::clone(&self.options.certificate),
+            connections: Arc::clone(&connections),
+        };
+        Ok(Some((
+            listening.listen(local.into(), plain, encrypted)?,
+            connections,
+        )))
     }
 
     /// Returns the TCP addresses with their schemes.
@@ -143,8 +157,7 @@ impl Actor for HttpServer {
             Ok(None) => return self.end(ExitReason::Shutdown, ctx),
             Err(error) => {
                 error!(self.log, "cannot listen"; "error" => %error);
-                let reason = ExitReason::Failed(format!("cannot listen: {error}"));
-                return self.end(reason, ctx);
+                return self.end(ExitReason::Failed(format!("cannot listen: {error}")), ctx);
             }
         };
         info!(self.log, "listening"; "listen" => %self.options.local);
@@ -169,8 +182,7 @@ impl Actor for HttpServer {
             };
             server.end(reason, ctx);
         });
-        let sampling = super::history::sample(Arc::clone(&self.options.shared));
-        ctx.spawn(sampling.into_actor(self));
+        ctx.spawn(super::history::sample(Arc::clone(&self.options.shared)).into_actor(self));
         self.running = Some(Running {
             serving: ctx.spawn(serving),
             handle,
@@ -190,13 +202,12 @@ impl Handler<Stop> for HttpServer {
         let Some(running) = &self.running else {
             return self.end(ExitReason::Shutdown, ctx);
         };
+        info!(self.log, "stopped listening");
         if msg.now {
             // Dropping the server ends it at once, even during a graceful stop.
             ctx.cancel_future(running.serving);
-            info!(self.log, "stopped listening");
             return self.end(ExitReason::Shutdown, ctx);
         }
-        info!(self.log, "stopped listening");
         // The order takes effect immediately; the server's own future shows when it has ended.
         let handle = running.handle.clone();
         drop(handle.pause());
@@ -216,6 +227,9 @@ impl Handler<Stop> for HttpServer {
 /// Connections of each worker beyond the maximum, for those being accepted or closed.
 const IN_PASSING: usize = 8;
 
+/// A connection with its peer, if it has a slot.
+type Accepted<S> = Result<(Guarded<S>, Option<SocketAddr>), DispatchError>;
+
 /// State from which each thread makes its services.
 #[derive(Clone)]
 struct Listening {
@@ -225,15 +239,6 @@ struct Listening {
 }
 
 impl Listening {
-    fn new(options: &HttpOptions) -> Self {
-        let wanted = options.shared.config.borrow().server.max_connections;
-        Self {
-            shared: Arc::clone(&options.shared),
-            certificate: Arc::clone(&options.certificate),
-            connections: Connections::new(connections_max(wanted)),
-        }
-    }
-
     /// Makes a server, which runs while polled; its threads start at the first poll.
     ///
     /// # Errors
@@ -251,7 +256,7 @@ impl Listening {
             let ending = ending.clone();
             async move { ending.notified().await }
         };
-        let per_worker = self.connections.max().div_ceil(WORKERS) + IN_PASSING;
+        let per_worker = self.connections.max.div_ceil(WORKERS) + IN_PASSING;
         let mut builder = builder
             .workers(WORKERS)
             .disable_signals()
@@ -320,17 +325,13 @@ impl Listening {
             // A client that closes its side is gone: its request ends, and its processes are returned.
             .h1_allow_half_closed(false)
             .on_connect_ext(|socket: &Guarded<S>, data| {
-                data.insert(Rc::clone(socket.connection()));
+                data.insert(Rc::clone(&socket.connection));
             })
             .h1(map_config(app, |()| AppConfig::default()))
     }
 
     /// Takes a slot for a connection.
-    fn let_in(
-        &self,
-        stream: TcpStream,
-        way: Way,
-    ) -> Result<(Guarded<TcpStream>, Option<SocketAddr>), DispatchError> {
+    fn let_in(&self, stream: TcpStream, way: Way) -> Accepted<TcpStream> {
         // Fails only if the client has gone.
         let peer = stream.peer_addr()?;
         // Answers are written whole, or in large pieces.
@@ -347,10 +348,7 @@ impl Listening {
     }
 
     /// Takes a slot for a connection of the Unix socket.
-    fn let_in_local(
-        &self,
-        stream: UnixStream,
-    ) -> Result<(Guarded<UnixStream>, Option<SocketAddr>), DispatchError> {
+    fn let_in_local(&self, stream: UnixStream) -> Accepted<UnixStream> {
         let holder = local_holder(&stream, &self.shared.user_names);
         let Some(place) = self.connections.enter(Peer::User(holder.uid)) else {
             // As in `let_in`.
@@ -363,19 +361,19 @@ impl Listening {
     }
 
     /// Takes a slot for a connection and starts TLS.
-    async fn encrypt(
-        self,
-        stream: TcpStream,
-    ) -> Result<(Guarded<TlsStream<TcpStream>>, Option<SocketAddr>), DispatchError> {
+    async fn encrypt(self, stream: TcpStream) -> Accepted<TlsStream<TcpStream>> {
         let (guarded, peer) = self.let_in(stream, Way::Encrypted)?;
-        let missing = || io::Error::other("there is no certificate");
-        let acceptor = self.certificate.acceptor().ok_or_else(missing)?;
+        let acceptor = self
+            .certificate
+            .acceptor()
+            .ok_or_else(|| io::Error::other("there is no certificate"))?;
         let handshake = guarded.map(async |stream| acceptor.accept(stream).await);
-        let encrypted = timeout(HEAD_WAIT, handshake).await;
-        let late = |_| io::Error::from(io::ErrorKind::TimedOut);
-        let guarded = encrypted.map_err(late)??;
-        if let Some(name) = client_name(guarded.stream().get_ref().1) {
-            guarded.connection().set_certified(name);
+        let guarded = timeout(HEAD_WAIT, handshake)
+            .await
+            .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+        if let Some(name) = client_name(guarded.stream.get_ref().1) {
+            // Set once: by this handshake.
+            let _ = guarded.connection.certified.set(name);
         }
         Ok((guarded, peer))
     }

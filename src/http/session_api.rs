@@ -2,19 +2,19 @@
 //!
 //! SOURCE    couch_httpd_auth: handle_session_req/2.
 
+use actix_web::HttpRequest;
 use actix_web::cookie::Cookie;
-use actix_web::http::StatusCode;
-use actix_web::web::{Data, Query};
-use actix_web::{HttpRequest, HttpResponse};
+use actix_web::web::Query;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::HttpContext;
-use super::access::{User, end_sessions, new_session, no_session_cookie};
+use super::access::{User, cookie, session_cookie};
 use super::answer::{self, Answer, Refusal};
 use super::body::{AtMost, UNKNOWN_BYTES_MAX};
 use super::request::content_type;
+use super::{HttpContext, Shared};
 use crate::auth::rights::Rights;
+use crate::auth::session::COOKIE;
 use crate::config::Role;
 
 #[derive(Deserialize)]
@@ -37,20 +37,27 @@ pub(super) async fn who(user: User) -> Answer {
     if let Some(by) = user.by {
         info["authenticated"] = by.into();
     }
-    Ok(answer::ok(&json!({
+    answer::ok(&json!({
         "ok": true,
         "userCtx": {"name": user.name, "roles": roles(&user.rights)},
         "info": info,
-    })))
+    }))
 }
 
 /// `DELETE /_session`: ends every session with a cookie in the request.
-pub(super) async fn log_out(request: HttpRequest, shared: Data<HttpContext>) -> Answer {
-    end_sessions(&request, &shared);
-    with_cookie(answer::done(), &no_session_cookie(&request))
+pub(super) async fn log_out(request: HttpRequest, shared: Shared) -> Answer {
+    if let Ok(cookies) = request.cookies() {
+        for cookie in cookies.iter().filter(|cookie| cookie.name() == COOKIE) {
+            if let Some(session) = shared.authority.session(cookie.value()) {
+                shared.authority.end(&session);
+            }
+        }
+    }
+    with_cookie(answer::done(), &cookie(&request, String::new(), 0))
 }
 
-fn with_cookie(mut response: HttpResponse, cookie: &Cookie<'_>) -> Answer {
+fn with_cookie(answer: Answer, cookie: &Cookie<'_>) -> Answer {
+    let mut response = answer?;
     // These characters are always valid in a cookie.
     let _ = response.add_cookie(cookie);
     Ok(response)
@@ -58,22 +65,25 @@ fn with_cookie(mut response: HttpResponse, cookie: &Cookie<'_>) -> Answer {
 
 /// Returns the names of roles; administrators have CouchDB's role, `_admin`.
 fn roles(rights: &Rights) -> Vec<&'static str> {
-    let name = |role: &Role| match role {
-        Role::Admin => "_admin",
-        role => role.into(),
-    };
-    rights.roles().iter().map(name).collect()
+    rights
+        .roles()
+        .iter()
+        .map(|role: &Role| match role {
+            Role::Admin => "_admin",
+            role => role.into(),
+        })
+        .collect()
 }
 
 /// `POST /_session`: opens a session; the sender is still unauthenticated.
 pub(super) async fn log_in(
     request: HttpRequest,
     body: AtMost<UNKNOWN_BYTES_MAX>,
-    shared: Data<HttpContext>,
+    shared: Shared,
     user: User,
 ) -> Answer {
     let text = || body.0.text();
-    let name = match content_type(&request).as_str() {
+    let name = match content_type(request.head()).as_str() {
         "application/json" => match serde_json::from_str(text()?) {
             Ok(WithToken { token }) => with_token(&shared, &token)?,
             Err(_) => {
@@ -97,23 +107,18 @@ pub(super) async fn log_in(
             ));
         }
     };
-    let cookie = new_session(&request, &shared, &name).ok_or_else(|| {
-        Refusal::new(
-            StatusCode::UNAUTHORIZED,
-            "unauthorized",
-            "this user no longer exists",
-        )
-    })?;
-    let rights = shared.authority.rights(&name);
-    let value = json!({"ok": true, "name": name, "roles": roles(&rights)});
+    let session = shared.authority.begin(&name);
+    let session =
+        session.ok_or_else(|| Refusal::of("unauthorized", "this user no longer exists"))?;
+    let cookie = session_cookie(&request, &shared, session);
+    let value = json!({"ok": true, "name": name, "roles": roles(&shared.authority.rights(&name))});
     with_cookie(answer::ok(&value), &cookie)
 }
 
 /// Checks a password and returns the user's name.
 async fn with_password(user: &User, shared: &HttpContext, login: Login) -> Result<String, Refusal> {
     let Login { name, password } = login;
-    let checked = shared.authority.log_in(&name, &password, user.peer());
-    match checked.await {
+    match shared.authority.log_in(&name, &password, user.peer()).await {
         Ok(()) => Ok(name),
         Err(error) => Err(Refusal::from(error).for_a_form()),
     }
@@ -121,8 +126,7 @@ async fn with_password(user: &User, shared: &HttpContext, login: Login) -> Resul
 
 /// Returns the name of the administrator that a link of `settee dashboard` logs in.
 fn with_token(shared: &HttpContext, token: &str) -> Result<String, Refusal> {
-    let name = shared.authority.take_token(token);
-    name.ok_or_else(|| {
+    shared.authority.take_token(token).ok_or_else(|| {
         Refusal::unauthorized(
             "this link was used, or is older than a minute: `settee dashboard` prints a new one",
         )

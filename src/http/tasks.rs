@@ -4,20 +4,20 @@
 //! DIFFERS   There are no tasks of indexers and compactions, which only CouchDB runs.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
-use actix_web::web::Data;
 use serde_json::{Value, json};
 
-use super::HttpContext;
+use super::Shared;
 use super::answer::{self, Answer};
+use crate::query_server::lock;
 use store::unix_now;
 
 /// `GET /_active_tasks`: streams, and replications.
-pub(super) async fn list(shared: Data<HttpContext>) -> Answer {
+pub(super) async fn list(shared: Shared) -> Answer {
     let mut tasks = shared.tasks.list();
     tasks.extend(shared.replications.tasks().await?);
-    Ok(answer::ok(&tasks))
+    answer::ok(&tasks)
 }
 
 /// A running task.
@@ -56,7 +56,7 @@ impl Tasks {
             docs_read: AtomicU64::new(0),
             docs_written: AtomicU64::new(0),
         });
-        let mut tasks = self.lock();
+        let mut tasks = lock(&self.0);
         tasks.retain(|known| known.strong_count() > 0);
         tasks.push(Arc::downgrade(&task));
         drop(tasks);
@@ -65,24 +65,21 @@ impl Tasks {
 
     /// Returns the running tasks, oldest first.
     pub(super) fn list(&self) -> Vec<Value> {
-        let running: Vec<_> = self.lock().iter().filter_map(Weak::upgrade).collect();
-        let shown = running.iter().map(|task| {
-            json!({
-                "node": "_local",
-                "pid": format!("<{}>", task.number),
-                "type": "query_map",
-                "language": task.language,
-                "docs_read": task.docs_read.load(Ordering::Relaxed),
-                "docs_written": task.docs_written.load(Ordering::Relaxed),
-                "started_on": task.started_on,
-                "updated_on": task.updated_on.load(Ordering::Relaxed),
+        let running: Vec<_> = lock(&self.0).iter().filter_map(Weak::upgrade).collect();
+        running
+            .iter()
+            .map(|task| {
+                json!({
+                    "node": "_local",
+                    "pid": format!("<{}>", task.number),
+                    "type": "query_map",
+                    "language": task.language,
+                    "docs_read": task.docs_read.load(Ordering::Relaxed),
+                    "docs_written": task.docs_written.load(Ordering::Relaxed),
+                    "started_on": task.started_on,
+                    "updated_on": task.updated_on.load(Ordering::Relaxed),
+                })
             })
-        });
-        shown.collect()
-    }
-
-    /// Each change under the lock is a single step, so that a panic elsewhere leaves the list intact.
-    fn lock(&self) -> MutexGuard<'_, Vec<Weak<Task>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+            .collect()
     }
 }

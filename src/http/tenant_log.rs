@@ -8,12 +8,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix_web::HttpRequest;
-use actix_web::web::Data;
 use bytes::Bytes;
 use tokio::sync::watch;
 
-use super::HttpContext;
-use super::answer::{Answer, Pieces, Refusal, streamed};
+use super::Shared;
+use super::answer::{Answer, Piece, Pieces, Refusal, streamed};
 use super::params::Params;
 use super::request::{NDJSON, segments};
 use crate::query_server::tenant_logs::{LINES_MAX, PAGE_LINES_MAX, TenantLogs};
@@ -33,23 +32,25 @@ struct Feed {
 }
 
 /// Returns the lines after `since`, and new ones with `follow`.
-pub(super) async fn log(request: HttpRequest, shared: Data<HttpContext>) -> Answer {
-    let params = Params::of(&request)?;
+pub(super) async fn log(request: HttpRequest, params: Params, shared: Shared) -> Answer {
     let follows = match params.get("follow") {
         Some("") => true,
         _ => params.boolean("follow", false)?,
     };
     let [_, db, _] =
         <[String; 3]>::try_from(segments(request.path())?).map_err(|_| Refusal::no_such_path())?;
-    let feed = Feed {
-        since: params.count("since")?.unwrap_or(0) as u64,
-        pages: (!follows).then_some(LINES_MAX / PAGE_LINES_MAX),
-        is_first: true,
-        stopping: shared.stopping(),
-        logs: Arc::clone(&shared.tenant_logs),
-        db,
-    };
-    streamed(NDJSON, feed).await
+    streamed(
+        NDJSON,
+        Feed {
+            since: params.count("since")?.unwrap_or(0) as u64,
+            pages: (!follows).then_some(LINES_MAX / PAGE_LINES_MAX),
+            is_first: true,
+            stopping: shared.stopping(),
+            logs: Arc::clone(&shared.tenant_logs),
+            db,
+        },
+    )
+    .await
 }
 
 impl Feed {
@@ -57,14 +58,13 @@ impl Feed {
     fn page(&mut self) -> Option<Bytes> {
         let page = self.logs.page(&self.db, self.since);
         self.since = page.last;
-        let lines = page.texts().map(|line| line + "\n");
-        let text: String = lines.collect();
+        let text: String = page.texts().map(|line| line + "\n").collect();
         (!text.is_empty()).then(|| text.into())
     }
 }
 
 impl Pieces for Feed {
-    async fn next(&mut self) -> Result<Option<Bytes>, Refusal> {
+    async fn next(&mut self) -> Piece {
         let is_first = std::mem::take(&mut self.is_first);
         let logs = Arc::clone(&self.logs);
         while self.pages != Some(0) {

@@ -43,8 +43,6 @@ pub struct CommandLanguage {
     stressed: CommandSpec,
     abilities: Arc<dyn Fn(CommandSpec) -> Abilities + Send + Sync>,
     isolates_functions: bool,
-    can_forget: bool,
-    has_isolates: bool,
     confinement: Confinement,
     /// The cell for children that probe abilities.
     probe_terms: CellTerms,
@@ -54,7 +52,7 @@ pub struct CommandLanguage {
 #[derive(Clone)]
 enum Confinement {
     None,
-    /// They enter their own cells.
+    /// They enter their own cells, as the built-in server's do.
     Own,
     /// This program makes them, with its subcommand `cell`.
     Launched(PathBuf),
@@ -102,23 +100,24 @@ impl CommandLanguage {
         if program != Path::new(SHELL) || option != "-c" {
             return None;
         }
-        let read = Command::new(SHELL).args(["-n", "-c"]).arg(script).output();
-        let read = read.ok().filter(|read| !read.status.success())?;
+        let read = Command::new(SHELL)
+            .args(["-n", "-c"])
+            .arg(script)
+            .output()
+            .ok()
+            .filter(|read| !read.status.success())?;
         Some(String::from_utf8_lossy(&read.stderr).trim().to_owned())
     }
 
     fn of(text: String, spec: CommandSpec, mut stressed: CommandSpec) -> Self {
         let (name, value) = STRESS_VARIABLE;
-        let variable = (name.to_owned(), value.to_owned());
-        stressed.environment.push(variable);
+        stressed.environment.push((name.into(), value.into()));
         Self {
             text,
             spec,
             stressed,
             abilities: Arc::new(Abilities::to_probe),
             isolates_functions: false,
-            can_forget: false,
-            has_isolates: false,
             confinement: Confinement::None,
             probe_terms: CellTerms::default(),
         }
@@ -132,9 +131,10 @@ impl CommandLanguage {
         self
     }
 
-    /// Declares that its processes enter their own cells, as the built-in server's do.
+    /// Declares that its processes are the built-in server's: they enter their own cells, support `forget`, and have
+    /// isolates.
     #[must_use]
-    pub(crate) fn in_own_cells(mut self) -> Self {
+    pub(crate) fn built_in(mut self) -> Self {
         self.confinement = Confinement::Own;
         self
     }
@@ -154,18 +154,8 @@ impl CommandLanguage {
         self
     }
 
-    /// Declares that its processes support `forget`, as the built-in server's do.
-    #[must_use]
-    pub(crate) fn forgetting(mut self) -> Self {
-        self.can_forget = true;
-        self
-    }
-
-    /// Declares that its processes have isolates, as the built-in server's do.
-    #[must_use]
-    pub(crate) fn having_isolates(mut self) -> Self {
-        self.has_isolates = true;
-        self
+    fn is_built_in(&self) -> bool {
+        matches!(self.confinement, Confinement::Own)
     }
 
     /// Neither probes nor refuses any ability.
@@ -181,19 +171,15 @@ fn command_spec(text: &str) -> CommandSpec {
         .chars()
         .any(|character| SHELL_SYNTAX.contains(character));
     let mut words = text.split_whitespace();
-    match words.next() {
-        Some(program) if direct => CommandSpec {
-            program: program.into(),
-            arguments: words.map(Into::into).collect(),
-            environment: Vec::new(),
-            cell: Cell::None,
-        },
-        _ => CommandSpec {
-            program: SHELL.into(),
-            arguments: vec!["-c".into(), format!("exec {text}").into()],
-            environment: Vec::new(),
-            cell: Cell::None,
-        },
+    let (program, arguments) = match words.next() {
+        Some(program) if direct => (program, words.map(Into::into).collect()),
+        _ => (SHELL, vec!["-c".into(), format!("exec {text}").into()]),
+    };
+    CommandSpec {
+        program: program.into(),
+        arguments,
+        environment: Vec::new(),
+        cell: Cell::None,
     }
 }
 
@@ -221,18 +207,18 @@ impl Language for CommandLanguage {
     }
 
     fn in_cells(&self, launcher: &Path, of_own_pool: CellTerms) -> Option<Arc<dyn Language>> {
-        match self.confinement {
-            Confinement::Own => None,
-            _ => Some(Arc::new(self.clone().launched_by(launcher, of_own_pool))),
+        if self.is_built_in() {
+            return None;
         }
+        Some(Arc::new(self.clone().launched_by(launcher, of_own_pool)))
     }
 
     fn can_forget(&self) -> bool {
-        self.can_forget
+        self.is_built_in()
     }
 
     fn has_isolates(&self) -> bool {
-        self.has_isolates
+        self.is_built_in()
     }
 
     fn start(
@@ -248,8 +234,8 @@ impl Language for CommandLanguage {
         let isolates = context.isolates.iter().flat_map(IsolateTerms::environment);
         spec.environment.extend(isolates);
         async move {
-            let child = context.spawner.spawn(spec).await.map_err(start_error)?;
-            OsProcess::start_with(child, context).map_err(|error| {
+            let (child, pipes) = context.spawner.spawn(spec).await.map_err(start_error)?;
+            OsProcess::start_with(child, pipes, context).map_err(|error| {
                 let reason = format!("cannot use the pipes of the query server: {error}");
                 StartError::new(reason, Fault::Host)
             })
@@ -321,7 +307,7 @@ mod tests {
         let stress = ("SETTEE_STRESS".to_owned(), "yes".to_owned());
         assert_eq!(command.environment.last(), Some(&stress));
         assert!(language.cell_trial(&terms).is_some());
-        let language = CommandLanguage::new("settee couchjs").in_own_cells();
+        let language = CommandLanguage::new("settee couchjs").built_in();
         assert_eq!(confined(&language).cell, Cell::Own(SandboxMode::Standard));
         assert!(language.cell_trial(&terms).is_some());
         // For a program that embeds the service.

@@ -56,8 +56,9 @@ where
     }
 
     fn abilities(&self) -> Abilities {
-        let declared = self.abilities.as_deref().map(Abilities::declared);
-        declared.unwrap_or_else(Abilities::undeclared)
+        self.abilities
+            .as_deref()
+            .map_or_else(Abilities::undeclared, Abilities::declared)
     }
 
     fn isolates_functions(&self) -> bool {

@@ -1,18 +1,22 @@
 //! The bounded queue in front of the writing thread, and the count of dropped records.
 //!
-//! SUMMARY   A record that does not fit the queue is dropped and counted; a record with the count precedes the next one
-//!           that fits.
+//! SUMMARY   Takes records at least as severe as a changeable level. One that does not fit the queue is dropped and
+//!           counted; a record with the count precedes the next one that fits.
 //! DIFFERS   `slog_async::Async` does the same but hides the count, which operators need.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use slog::{Drain, Level, OwnedKVList, Record, b, o, record};
+use slog::{
+    BorrowedKV, Drain, FilterLevel, Level, OwnedKVList, Record, RecordStatic, b, o, record,
+};
 use slog_async::{AsyncCore, AsyncError};
 
+use super::bounded::Bounded;
 use super::losses::Losses;
+use crate::config::LogLevel;
 
 /// Attempts of the last report, with pauses in between: half a second in total.
 const LAST_REPORT_TRIES: u32 = 100;
@@ -25,16 +29,23 @@ pub(super) struct Overflow {
     unreported: AtomicU64,
     /// Losses since the start.
     pub(super) losses: Arc<Losses>,
+    /// The least severe level that is queued.
+    level: AtomicUsize,
 }
 
 impl Overflow {
     /// Wraps a queue.
-    pub fn new(core: AsyncCore, losses: Arc<Losses>) -> Self {
+    pub fn new(core: AsyncCore, losses: Arc<Losses>, level: LogLevel) -> Self {
         Self {
             core,
             unreported: AtomicU64::new(0),
             losses,
+            level: AtomicUsize::new(level as usize),
         }
+    }
+
+    pub(super) fn set_level(&self, level: LogLevel) {
+        self.level.store(level as usize, Ordering::Relaxed);
     }
 
     /// Reports the remaining count, waiting briefly for space in the queue: there may be no later record to report it
@@ -83,13 +94,28 @@ impl Drain for Overflow {
     type Err = slog::Never;
 
     fn log(&self, record: &Record<'_>, values: &OwnedKVList) -> Result<(), slog::Never> {
+        if !self.is_enabled(record.level()) {
+            return Ok(());
+        }
+        let from = RecordStatic {
+            location: record.location(),
+            tag: record.tag(),
+            level: record.level(),
+        };
+        let bounded = Bounded(record.kv());
+        let record = Record::new(&from, record.msg(), BorrowedKV(&bounded));
         let room = self.report();
-        let full = !room || matches!(self.core.log(record, values), Err(AsyncError::Full));
+        let full = !room || matches!(self.core.log(&record, values), Err(AsyncError::Full));
         if full {
             self.unreported.fetch_add(1, Ordering::Relaxed);
             self.losses.lose();
         }
         // Other errors mean that the writing thread has ended: the service is stopping.
         Ok(())
+    }
+
+    fn is_enabled(&self, level: Level) -> bool {
+        let least = FilterLevel::from_usize(self.level.load(Ordering::Relaxed));
+        least.is_some_and(|least| least.accepts(level))
     }
 }

@@ -21,10 +21,11 @@ fn write_plain(to: &mut (impl Write + ?Sized), bytes: &[u8]) -> io::Result<usize
         Ok(text) if text.contains(is_unprintable) => {
             let mut plain = String::with_capacity(text.len() + 8);
             for character in text.chars() {
-                match is_unprintable(character) {
+                if is_unprintable(character) {
                     // Writing to memory does not fail; all unprintable characters fit four digits.
-                    true => drop(write!(plain, "\\u{:04x}", u32::from(character))),
-                    false => plain.push(character),
+                    let _ = write!(plain, "\\u{:04x}", u32::from(character));
+                } else {
+                    plain.push(character);
                 }
             }
             to.write_all(plain.as_bytes())?;

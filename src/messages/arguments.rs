@@ -3,7 +3,7 @@
 //! PROMISES  A `null` member counts as missing. An unknown one is refused, with the nearest known name.
 //! CALLED    By requests of the client socket, by function calls of any origin, and by HTTP for bodies of orders.
 //! LIMITS    At most [`ARGUMENTS_MAX`] members, all with different names. A string member has at most the length of a
-//!           name ([`NAME_BYTES_MAX`]), or of several names ([`LONG_NAME_BYTES_MAX`]).
+//!           name ([`NAME_BYTES_MAX`]), or of several names.
 
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
@@ -18,7 +18,7 @@ use crate::config::language_name;
 use crate::config::nearest::hint;
 use crate::messages::client_error::ErrorReply;
 use crate::messages::proc_manager::TakeFrom;
-use crate::operations::{LONG_NAME_BYTES_MAX, NAME_BYTES_MAX, check_name};
+use crate::operations::{NAME_BYTES_MAX, check_name};
 use crate::query_server::ddoc::{BadDdoc, Ddoc, reference};
 use crate::query_server::known_ddocs::KnownDdocs;
 use crate::query_server::language::LanguageName;
@@ -68,7 +68,7 @@ impl<'a> Arguments<'a> {
     }
 
     /// Parses the body of an order with these members; an empty body and `null` have none.
-    pub(crate) fn of_order(body: &'a str, known: &[&'static str]) -> Parsed<Self> {
+    pub fn of_order(body: &'a str, known: &[&'static str]) -> Parsed<Self> {
         let arguments = match body.trim() {
             "" | "null" => Self::of_object("{}")?,
             body => Self::of_object(body)?,
@@ -91,7 +91,7 @@ impl<'a> Arguments<'a> {
     }
 
     /// Returns an argument; `None` if it is missing or `null`.
-    pub(crate) fn get(&self, name: &'static str) -> Option<&'a RawValue> {
+    pub fn get(&self, name: &'static str) -> Option<&'a RawValue> {
         self.known.borrow_mut().push(name);
         let found = self.members.iter().find(|member| member.name == name)?;
         found.is_known.set(true);
@@ -100,14 +100,18 @@ impl<'a> Arguments<'a> {
 
     /// Returns the total length, in bytes.
     pub(super) fn length(&self) -> usize {
-        let lengths = self.members.iter().map(|member| member.value.get().len());
-        lengths.sum()
+        self.members
+            .iter()
+            .map(|member| member.value.get().len())
+            .sum()
     }
 
     /// Refuses arguments that were not read. Called after the call was made from them.
     pub(super) fn refuse_unknown(&self) -> Parsed<()> {
-        let mut members = self.members.iter();
-        let unknown = members.find(|one| !one.is_known.get() && one.value.get() != "null");
+        let unknown = self
+            .members
+            .iter()
+            .find(|one| !one.is_known.get() && one.value.get() != "null");
         let Some(Member { name, .. }) = unknown else {
             return Ok(());
         };
@@ -125,22 +129,16 @@ impl<'a> Arguments<'a> {
     }
 
     /// Reads an argument.
-    pub(crate) fn read<T: Deserialize<'a>>(
-        &self,
-        name: &'static str,
-        must_be: &str,
-    ) -> Parsed<Option<T>> {
+    pub fn read<T: Deserialize<'a>>(&self, name: &'static str, must_be: &str) -> Parsed<Option<T>> {
         let read = |value: &'a RawValue| serde_json::from_str(value.get());
-        let value = self.get(name).map(read).transpose();
-        value.map_err(|_| wrong(name, must_be))
+        self.get(name)
+            .map(read)
+            .transpose()
+            .map_err(|_| wrong(name, must_be))
     }
 
     /// Reads a required argument.
-    pub(crate) fn require<T: Deserialize<'a>>(
-        &self,
-        name: &'static str,
-        must_be: &str,
-    ) -> Parsed<T> {
+    pub fn require<T: Deserialize<'a>>(&self, name: &'static str, must_be: &str) -> Parsed<T> {
         self.read(name, must_be)?.ok_or_else(|| missing(name))
     }
 
@@ -149,15 +147,11 @@ impl<'a> Arguments<'a> {
         self.bounded(name, NAME_BYTES_MAX)
     }
 
-    /// An optional string made of names.
-    pub(super) fn long_text(&self, name: &'static str) -> Parsed<Option<String>> {
-        self.bounded(name, LONG_NAME_BYTES_MAX)
-    }
-
-    fn bounded(&self, name: &'static str, bytes_max: usize) -> Parsed<Option<String>> {
+    /// An optional string of at most `bytes_max` bytes.
+    pub(super) fn bounded(&self, name: &'static str, bytes_max: usize) -> Parsed<Option<String>> {
         let text: Option<String> = self.read(name, "a string")?;
-        let checked = check_name(name, text.as_deref().unwrap_or_default(), bytes_max);
-        checked.map_err(ErrorReply::bad_request)?;
+        check_name(name, text.as_deref().unwrap_or_default(), bytes_max)
+            .map_err(ErrorReply::bad_request)?;
         Ok(text)
     }
 
@@ -176,8 +170,7 @@ impl<'a> Arguments<'a> {
 
     /// A boolean; false if it is missing.
     pub(super) fn flag(&self, name: &'static str) -> Parsed<bool> {
-        let flag = self.read(name, "true or false")?;
-        Ok(flag.unwrap_or_default())
+        Ok(self.read(name, "true or false")?.unwrap_or_default())
     }
 
     /// The value of one of two words; `None` if the argument is missing.
@@ -198,8 +191,9 @@ impl<'a> Arguments<'a> {
     /// A JSON array, as text.
     pub(super) fn array(&self, name: &'static str) -> Parsed<&'a RawValue> {
         let value = self.required(name)?;
-        let is_array = value.get().starts_with('[');
-        is_array
+        value
+            .get()
+            .starts_with('[')
             .then_some(value)
             .ok_or_else(|| wrong(name, "an array"))
     }
@@ -213,11 +207,6 @@ impl<'a> Arguments<'a> {
         }
     }
 
-    /// The elements of a short array.
-    pub(super) fn elements(&self, name: &'static str, must_be: &str) -> Parsed<Vec<&'a RawValue>> {
-        self.require(name, must_be)
-    }
-
     /// Passes on the elements of an array, one by one; `take` returns whether each is valid.
     pub(super) fn each(
         &self,
@@ -227,8 +216,9 @@ impl<'a> Arguments<'a> {
     ) -> Parsed<()> {
         let value = self.required(name)?;
         let mut array = serde_json::Deserializer::from_str(value.get());
-        let taken = array.deserialize_seq(Each(take));
-        taken.map_err(|_| wrong(name, must_be))
+        array
+            .deserialize_seq(Each(take))
+            .map_err(|_| wrong(name, must_be))
     }
 
     /// The elements of a possibly long array; `is_one` returns whether each is valid.
@@ -262,8 +252,10 @@ impl<'a> Arguments<'a> {
         let bad = |error: BadDdoc| ErrorReply::bad_request(error.to_string());
         let json = self.required("ddoc")?.get();
         if let Some((id, digest)) = reference(json).map_err(bad)? {
-            let known = self.ddocs.and_then(|ddocs| ddocs.find(db, id, digest));
-            return known.ok_or_else(ErrorReply::unknown_ddoc);
+            return self
+                .ddocs
+                .and_then(|ddocs| ddocs.find(db, id, digest))
+                .ok_or_else(ErrorReply::unknown_ddoc);
         }
         let ddoc = Ddoc::parse(json).map_err(bad)?;
         Ok(match self.ddocs {

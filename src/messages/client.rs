@@ -148,34 +148,40 @@ impl Request {
 
 fn call_name(arguments: &Arguments<'_>) -> Parsed<CallName> {
     let name = arguments.string("call")?;
-    let unknown = |_| {
+    name.parse().map_err(|_| {
         let name = shorten(&name);
-        format!(
+        ErrorReply::bad_request(format!(
             "there is no call named '{name}': docs/socket.md lists them, and the service is managed over HTTP"
-        )
-    };
-    name.parse()
-        .map_err(unknown)
-        .map_err(ErrorReply::bad_request)
+        ))
+    })
 }
 
 impl Call {
     /// Parses the arguments of the call `name` in a line.
     fn of(name: CallName, arguments: &Arguments<'_>, line: &Bytes) -> Parsed<Self> {
         Ok(match name {
-            CallName::GetProc => Self::get_proc(arguments)?,
-            CallName::Prompt => Self::prompt(arguments, line)?,
-            CallName::RetProc => Self::ret_proc(arguments)?,
+            CallName::GetProc => Self::GetProc {
+                want: want(arguments, arguments.get("ddoc").is_some())?,
+                timeout: arguments.timeout()?,
+            },
+            CallName::Prompt => Self::Prompt {
+                proc: proc_token(arguments)?,
+                data: line.slice_ref(arguments.array("data")?.get().as_bytes()),
+                timeout: arguments.timeout()?,
+                report: arguments.flag("report")?,
+            },
+            CallName::RetProc => Self::RetProc {
+                proc: proc_token(arguments)?,
+                status: arguments
+                    .either("status", RETURN_STATUSES)?
+                    .unwrap_or(ReturnStatus::Ok),
+            },
             CallName::SetTimeout => Self::SetTimeout {
                 proc: proc_token(arguments)?,
                 timeout: arguments.timeout()?.ok_or_else(|| missing("timeout_ms"))?,
             },
             CallName::Cancel => Self::Cancel {
-                request: arguments
-                    .get("request")
-                    .ok_or_else(|| missing("request"))?
-                    .get()
-                    .into(),
+                request: arguments.required("request")?.get().into(),
             },
             CallName::Attach => Self::attach(arguments)?,
             CallName::Limits => Self::Limits,
@@ -189,31 +195,6 @@ impl Call {
                 let name = name.parse().map_err(|_| ErrorReply::internal())?;
                 Self::Function(Box::new(FunctionRequest::of(name, arguments)?))
             }
-        })
-    }
-
-    fn get_proc(arguments: &Arguments<'_>) -> Parsed<Self> {
-        Ok(Self::GetProc {
-            want: want(arguments, arguments.get("ddoc").is_some())?,
-            timeout: arguments.timeout()?,
-        })
-    }
-
-    fn prompt(arguments: &Arguments<'_>, line: &Bytes) -> Parsed<Self> {
-        Ok(Self::Prompt {
-            proc: proc_token(arguments)?,
-            data: line.slice_ref(arguments.array("data")?.get().as_bytes()),
-            timeout: arguments.timeout()?,
-            report: arguments.flag("report")?,
-        })
-    }
-
-    fn ret_proc(arguments: &Arguments<'_>) -> Parsed<Self> {
-        Ok(Self::RetProc {
-            proc: proc_token(arguments)?,
-            status: arguments
-                .either("status", RETURN_STATUSES)?
-                .unwrap_or(ReturnStatus::Ok),
         })
     }
 

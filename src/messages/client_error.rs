@@ -292,17 +292,7 @@ impl From<GetProcError> for ErrorReply {
             } => {
                 reply.exit_report = error.exit_report().cloned().map(Box::new);
             }
-            GetProcError::UnknownQueryLanguage(_)
-            | GetProcError::Timeout { .. }
-            | GetProcError::SpawnFailed { .. }
-            | GetProcError::TeachFailed { error: None, .. }
-            | GetProcError::Unable { .. }
-            | GetProcError::NoSuchPool(_)
-            | GetProcError::NotForCaller(_)
-            | GetProcError::PoolBusy { .. }
-            | GetProcError::PoolRemoved { .. }
-            | GetProcError::Draining
-            | GetProcError::ShuttingDown => {}
+            _ => {}
         }
         reply
     }
@@ -375,11 +365,7 @@ impl From<PromptError> for ErrorReply {
             }
             PromptError::Exited(exit_report) => reply.exit_report = Some(Box::new(exit_report)),
             PromptError::Timeout { timeout, .. } => reply.limit_ms = milliseconds(timeout),
-            PromptError::NotRun { .. }
-            | PromptError::Protocol { .. }
-            | PromptError::BadPrompt
-            | PromptError::TooMany { .. }
-            | PromptError::NotHolder => {}
+            _ => {}
         }
         reply
     }

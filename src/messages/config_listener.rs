@@ -9,6 +9,7 @@ use crate::config::reload::{Change, ReloadRefused};
 use crate::config::{ConfigError, LogLevel, Origin};
 use crate::tls::CertificateError;
 use store::StoreError;
+use store::fleet::Override;
 
 /// Reloads the configuration and applies the changes, all or none. The answer has the applied changes, and the values
 /// that HTTP overrides.
@@ -31,14 +32,7 @@ pub struct CompareFiles;
 /// a database until it is unset; or unsets it. The answer is that of [`Reload`].
 #[derive(Clone, Debug, Message)]
 #[rtype(result = "Result<Vec<Change>, ReloadError>")]
-pub(crate) struct SetValue {
-    /// Section of the key.
-    pub section: String,
-    /// The key.
-    pub key: String,
-    /// The value, as text in a file; `None` to unset it.
-    pub value: Option<String>,
-}
+pub(crate) struct SetValue(pub Override);
 
 /// A service's socket is not available. The fault of the operator, or of another program.
 #[derive(Debug, thiserror::Error)]

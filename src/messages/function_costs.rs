@@ -87,31 +87,31 @@ impl CostsQuery {
 /// The most expensive functions in a period, for display.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct CostsPage {
-    pub(crate) period: Period,
+    pub period: Period,
     /// The time covered.
-    pub(crate) seconds: f64,
+    pub seconds: f64,
     /// The number of functions with records, including those beyond the limit.
-    pub(crate) total_rows: usize,
-    pub(crate) functions: Vec<CostsRow>,
+    pub total_rows: usize,
+    pub functions: Vec<CostsRow>,
 }
 
 /// A function with the total cost of its calls, the quantiles of their run times, and the time that it may have used
 /// before its record began. Times are in microseconds.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct CostsRow {
-    pub(crate) db: Option<String>,
-    pub(crate) ddoc: Option<String>,
-    pub(crate) function: String,
+    pub db: Option<String>,
+    pub ddoc: Option<String>,
+    pub function: String,
     #[serde(flatten)]
-    pub(crate) costs: Costs,
-    pub(crate) run_p50_us: u64,
-    pub(crate) run_p99_us: u64,
-    pub(crate) uncertain_us: u64,
+    pub costs: Costs,
+    pub run_p50_us: u64,
+    pub run_p99_us: u64,
+    pub uncertain_us: u64,
 }
 
 impl CostsRow {
     /// Returns a row's sort key.
-    pub(crate) fn sort_key(&self, by: SortBy) -> [u64; 3] {
+    pub fn sort_key(&self, by: SortBy) -> [u64; 3] {
         let costs = &self.costs;
         let number = match by {
             SortBy::Trouble => return [costs.kills, costs.errors, costs.run_us],

@@ -8,8 +8,6 @@ pub(crate) mod fleet_member;
 pub mod function;
 pub(crate) mod function_costs;
 pub mod opener;
-pub(crate) mod pool_prober;
-pub(crate) mod pool_reporter;
 pub mod pools;
 pub mod proc_manager;
 pub mod proc_token;

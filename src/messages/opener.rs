@@ -30,11 +30,10 @@ pub struct StartError {
 impl StartError {
     /// Makes the error of a start that was not ended from outside.
     pub fn new(reason: String, fault: Fault) -> Self {
-        let from_outside = false;
         Self {
             reason,
             fault,
-            from_outside,
+            from_outside: false,
         }
     }
 }

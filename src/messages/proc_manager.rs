@@ -110,9 +110,8 @@ impl From<PromptError> for ProcFailure {
 impl From<StartError> for ProcFailure {
     fn from(StartError { reason, fault, .. }: StartError) -> Self {
         Self {
-            reason,
             fault,
-            error: None,
+            ..Self::of_server(reason)
         }
     }
 }

@@ -5,21 +5,23 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use actix::Message;
 
-use crate::messages::pool_reporter::KnownProc;
 use crate::messages::pools::PoolError;
+use crate::messages::process::ProcShared;
+use crate::query_server::language::LanguageName;
 use crate::query_server::status::{Holder, KilledProc};
-use policy::pool::ProcId;
+use policy::pool::{ClientId, ProcId, ProcStatus};
 
 /// Maximum processes in a list.
 pub(crate) const PROCS_LISTED_MAX: usize = 1000;
 
 /// The displayed name of a process.
 pub(crate) struct ProcName<'a> {
-    pub(crate) pool: &'a str,
-    pub(crate) proc: ProcId,
+    pub pool: &'a str,
+    pub proc: ProcId,
 }
 
 impl fmt::Display for ProcName<'_> {
@@ -28,12 +30,48 @@ impl fmt::Display for ProcName<'_> {
     }
 }
 
+/// The ProcManager's state of a process.
+pub(crate) struct KnownProc {
+    pub id: ProcId,
+    pub pool: Arc<str>,
+    pub language: LanguageName,
+    pub life: ProcLife,
+}
+
+/// The stage of a process's life.
+pub(crate) enum ProcLife {
+    /// Being opened for this long.
+    Opening(Duration),
+    /// Running, or about to end.
+    Started {
+        shared: Arc<ProcShared>,
+        /// The core's state; `None` once it was asked to end.
+        core: Option<ProcStatus>,
+        holder: Option<KnownHolder>,
+    },
+}
+
+/// The ProcManager's data on a process's holder.
+pub(crate) struct KnownHolder {
+    pub client: ClientId,
+    pub who: Option<Arc<Holder>>,
+}
+
+impl KnownHolder {
+    pub fn describe(&self) -> Holder {
+        Holder {
+            client: self.client.0,
+            ..self.who.as_deref().cloned().unwrap_or_default()
+        }
+    }
+}
+
 /// Requests the list of processes.
 #[derive(Clone, Debug, Default, Message)]
 #[rtype(result = "Result<Vec<KnownProc>, PoolError>")]
 pub(crate) struct ListProcs {
     /// Only those of this pool; `None`: all.
-    pub(crate) pool: Option<String>,
+    pub pool: Option<String>,
 }
 
 /// Ends one process: at once if it is working or `now` is set, otherwise like any stopped process. Without `now`, one
@@ -42,20 +80,23 @@ pub(crate) struct ListProcs {
 #[rtype(result = "Result<KilledProc, KillError>")]
 pub(crate) struct KillProc {
     /// Its name.
-    pub(crate) name: String,
+    pub name: String,
     /// Whether it is killed at once, even if it could end by itself.
-    pub(crate) now: bool,
+    pub now: bool,
     /// The user who ordered it.
-    pub(crate) who: Option<Arc<Holder>>,
+    pub who: Option<Arc<Holder>>,
 }
 
 impl KillProc {
     /// Returns who ordered it: the user's name, else their uid, else their address, else `an operator`.
-    pub(crate) fn by(&self) -> Arc<str> {
+    pub fn by(&self) -> Arc<str> {
         let who = self.who.as_deref().cloned().unwrap_or_default();
         let uid = who.uid.map(|uid| format!("uid {uid}"));
-        let by = who.user.or(uid).or(who.peer);
-        by.unwrap_or_else(|| "an operator".to_owned()).into()
+        who.user
+            .or(uid)
+            .or(who.peer)
+            .unwrap_or_else(|| "an operator".to_owned())
+            .into()
     }
 }
 

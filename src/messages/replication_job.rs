@@ -55,8 +55,10 @@ pub(crate) struct JobName {
 impl JobName {
     /// Returns the name of a job with only its id known.
     pub fn of_id(id: &str) -> Self {
-        let (id, doc) = (id.to_owned(), None);
-        Self { id, doc }
+        Self {
+            id: id.to_owned(),
+            doc: None,
+        }
     }
 
     /// Returns the name of a replication.

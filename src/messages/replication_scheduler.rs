@@ -274,15 +274,7 @@ impl JobInfo {
     pub(crate) fn next_try(&self) -> Option<WallTime> {
         match self.shown.why_not {
             Some(WhyNot::BackingOff { until, .. } | WhyNot::NotBefore { until }) => Some(until),
-            Some(
-                WhyNot::NoSlot { .. }
-                | WhyNot::NextCycle
-                | WhyNot::Paused(_)
-                | WhyNot::Stopping
-                | WhyNot::Replacing
-                | WhyNot::ShuttingDown,
-            )
-            | None => None,
+            _ => None,
         }
     }
 

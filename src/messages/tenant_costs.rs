@@ -53,38 +53,38 @@ impl TenantCostsQuery {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct TenantCostsPage {
     /// When counting began.
-    pub(crate) since: String,
+    pub since: String,
     /// When the page was made.
-    pub(crate) until: String,
+    pub until: String,
     /// The number of databases.
-    pub(crate) total_rows: usize,
-    pub(crate) tenants: Vec<TenantCost>,
+    pub total_rows: usize,
+    pub tenants: Vec<TenantCost>,
 }
 
 /// The total cost of one database's calls.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct TenantCost {
     /// `None` for calls without a database; `_other` for all databases without a row.
-    pub(crate) db: Option<String>,
+    pub db: Option<String>,
     #[serde(flatten)]
-    pub(crate) costs: Costs,
+    pub costs: Costs,
 }
 
 /// The total cost of calls. Times are in microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Costs {
-    pub(crate) calls: u64,
-    pub(crate) errors: u64,
+    pub calls: u64,
+    pub errors: u64,
     /// Calls during which their process ended.
-    pub(crate) kills: u64,
+    pub kills: u64,
     /// Time until they had a process that knew their design document.
-    pub(crate) wait_us: u64,
+    pub wait_us: u64,
     /// Time after that.
-    pub(crate) run_us: u64,
+    pub run_us: u64,
     /// Processor time, as far as the system reports it.
-    pub(crate) cpu_us: u64,
+    pub cpu_us: u64,
     /// Size of arguments and values.
-    pub(crate) bytes: u64,
+    pub bytes: u64,
 }
 
 impl AddAssign for Costs {
@@ -95,7 +95,7 @@ impl AddAssign for Costs {
 
 impl Costs {
     /// Returns the sort key of rows.
-    pub(crate) fn sort_key(&self, by: TenantSort) -> u64 {
+    pub fn sort_key(&self, by: TenantSort) -> u64 {
         match by {
             TenantSort::Run => self.run_us,
             TenantSort::Wait => self.wait_us,
@@ -108,7 +108,7 @@ impl Costs {
     }
 
     /// Returns the difference since `before`.
-    pub(crate) fn since(&self, before: &Self) -> Self {
+    pub fn since(&self, before: &Self) -> Self {
         self.with(before, u64::saturating_sub)
     }
 

@@ -6,17 +6,30 @@
 
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use strum::VariantArray;
 
 use super::names::Absorb;
 use super::snapshot::Value;
 
+/// Takes a sample: its own labels, and the value.
+pub(super) type Each<'a> = &'a mut dyn FnMut(&[&str], Value);
+
 /// A field of a row: see [`metrics!`](super::definition::metrics).
 pub(super) trait Counted: Absorb {
-    /// Passes its samples to `each`: its own labels, and the value.
-    fn samples(&self, each: &mut dyn FnMut(&[&str], Value));
+    /// Passes its samples to `each`.
+    fn samples(&self, each: Each<'_>);
+}
+
+/// When it was created.
+#[derive(Debug)]
+pub(super) struct Created(pub(super) Instant);
+
+impl Default for Created {
+    fn default() -> Self {
+        Self(Instant::now())
+    }
 }
 
 /// A number that only grows.
@@ -41,7 +54,7 @@ impl Counter {
 }
 
 impl Counted for Counter {
-    fn samples(&self, each: &mut dyn FnMut(&[&str], Value)) {
+    fn samples(&self, each: Each<'_>) {
         each(&[], self.get().into());
     }
 }
@@ -68,19 +81,13 @@ impl<R: VariantArray> Default for CountersBy<R> {
     }
 }
 
-impl<R: VariantArray + Copy + PartialEq + Into<&'static str>> CountersBy<R> {
+impl<R: VariantArray + Copy + PartialEq> CountersBy<R> {
     /// Counts one for a reason.
     pub fn one(&self, reason: R) {
         let mut counters = R::VARIANTS.iter().zip(&self.counters);
         if let Some((_, counter)) = counters.find(|(known, _)| **known == reason) {
             counter.one();
         }
-    }
-
-    /// Returns the counts with the names of their reasons.
-    pub fn by_name(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        let names = R::VARIANTS.iter().map(|reason| (*reason).into());
-        names.zip(self.counters.iter().map(Counter::get))
     }
 
     /// Returns the count for all reasons together.
@@ -90,18 +97,19 @@ impl<R: VariantArray + Copy + PartialEq + Into<&'static str>> CountersBy<R> {
 }
 
 /// A sample for each reason.
-impl<R: VariantArray + Copy + PartialEq + Into<&'static str>> Counted for CountersBy<R> {
-    fn samples(&self, each: &mut dyn FnMut(&[&str], Value)) {
-        for (reason, count) in self.by_name() {
-            each(&[reason], count.into());
+impl<R: VariantArray + Copy + Into<&'static str>> Counted for CountersBy<R> {
+    fn samples(&self, each: Each<'_>) {
+        for (reason, counter) in R::VARIANTS.iter().zip(&self.counters) {
+            each(&[(*reason).into()], counter.get().into());
         }
     }
 }
 
 impl<R: VariantArray> Absorb for CountersBy<R> {
     fn absorb(&self, gone: &Self) {
-        let counters = self.counters.iter().zip(&gone.counters);
-        counters.for_each(|(counter, gone)| counter.absorb(gone));
+        for (counter, gone) in self.counters.iter().zip(&gone.counters) {
+            counter.absorb(gone);
+        }
     }
 }
 
@@ -132,15 +140,13 @@ impl Gauge {
 }
 
 impl Counted for Gauge {
-    fn samples(&self, each: &mut dyn FnMut(&[&str], Value)) {
+    fn samples(&self, each: Each<'_>) {
         each(&[], self.get().into());
     }
 }
 
 /// The gauge of a removed row adds nothing.
-impl Absorb for Gauge {
-    fn absorb(&self, _: &Self) {}
-}
+impl Absorb for Gauge {}
 
 /// The upper bounds of the ranges of times, in nanoseconds: 1, 2, 5 of each decade from 10 microseconds to 100
 /// seconds. Longer times are in a last range without a bound.
@@ -149,12 +155,7 @@ pub(crate) const BOUNDS: [u64; 22] = {
     let mut at = 0;
     let mut decade = 10_000;
     while at < bounds.len() {
-        bounds[at] = decade
-            * match at % 3 {
-                0 => 1,
-                1 => 2,
-                _ => 5,
-            };
+        bounds[at] = decade * [1, 2, 5][at % 3];
         if at % 3 == 2 {
             decade *= 10;
         }
@@ -214,7 +215,7 @@ impl Histogram {
 }
 
 impl Counted for Histogram {
-    fn samples(&self, each: &mut dyn FnMut(&[&str], Value)) {
+    fn samples(&self, each: Each<'_>) {
         each(&[], self.get().into());
     }
 }
@@ -282,9 +283,10 @@ impl Times {
     /// as ending at twice the last bound.
     pub fn occupied(&self) -> impl Iterator<Item = Range> {
         let ends = BOUNDS.iter().copied().chain([BOUNDS[BOUNDS.len() - 1] * 2]);
-        let starts = [0].into_iter().chain(BOUNDS);
-        let ranges = starts.zip(ends).zip(self.ranges);
-        ranges
+        [0].into_iter()
+            .chain(BOUNDS)
+            .zip(ends)
+            .zip(self.ranges)
             .filter(|(_, count)| *count > 0)
             .map(|((from, to), count)| Range {
                 from: from as f64 / 1e9,

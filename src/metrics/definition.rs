@@ -22,8 +22,8 @@ use super::{ClientMetrics, gather, process};
 /// A row has
 ///
 /// * its meaning, in one sentence without a full stop, in Markdown with links relative to `docs/`;
-/// * its kind with its path in `_stats` (empty: absent there) and its Prometheus name, and marks, the methods of
-///   [`Definition`]: `unit("s")`, `labels(&["pool"])`;
+/// * its [`Kind`] with its path in `_stats` (empty: absent there) and its Prometheus name, and its labels, if any:
+///   `.labels("pool", "reason")`;
 /// * after `=>` the field that it counts in, of a type that implements [`Counted`](super::cells::Counted). A row
 ///   without a field gets its values from [`Snapshot::add`](super::snapshot::Snapshot::add).
 ///
@@ -34,7 +34,7 @@ macro_rules! metrics {
         $visibility:vis struct $room:ident {
             $(
                 $(#[doc = $sentence:literal])+
-                $kind:ident($stats:literal, $prometheus:literal)$(.$mark:ident($($with:expr)?))*
+                $kind:ident($stats:literal, $prometheus:literal)$(.labels($($label:literal),+))?
                     $(=> $field_visibility:vis $field:ident: $type:ty)?;
             )*
         }
@@ -49,12 +49,12 @@ macro_rules! metrics {
         impl $room {
             $crate::metrics::definition::metrics! {
                 /// Its metrics.
-                pub(in crate::metrics) const ROWS;
-                $( $(#[doc = $sentence])+ $kind($stats, $prometheus)$(.$mark($($with)?))*; )*
+                pub(crate) const ROWS;
+                $( $(#[doc = $sentence])+ $kind($stats, $prometheus)$(.labels($($label),+))?; )*
             }
 
             /// Adds a sample of each metric with a field, as named in `rows`; `labels` precede those of the field.
-            pub(in crate::metrics) fn add_fields(
+            pub(crate) fn add_fields(
                 &self,
                 rows: &'static [$crate::metrics::Definition],
                 to: &mut $crate::metrics::Snapshot,
@@ -75,7 +75,7 @@ macro_rules! metrics {
 
             /// Adds the counts of a former instance.
             #[allow(dead_code, reason = "only metrics by name have former instances")]
-            pub(in crate::metrics) fn absorb_fields(&self, gone: &Self) {
+            pub(crate) fn absorb_fields(&self, gone: &Self) {
                 $($( $crate::metrics::names::Absorb::absorb(&self.$field, &gone.$field); )?)*
             }
         }
@@ -85,15 +85,18 @@ macro_rules! metrics {
         $visibility:vis const $rows:ident;
         $(
             $(#[doc = $sentence:literal])+
-            $kind:ident($stats:literal, $prometheus:literal)$(.$mark:ident($($with:expr)?))*;
+            $kind:ident($stats:literal, $prometheus:literal)$(.labels($($label:literal),+))?;
         )*
     ) => {
         $(#[$attribute])*
         $visibility const $rows: &'static [$crate::metrics::Definition] = &[
             $(
-                $crate::metrics::Definition::$kind($stats, $prometheus)
-                    $(.$mark($($with)?))*
-                    .means(concat!($($sentence),+)),
+                $crate::metrics::Definition::new(
+                    ($stats, $prometheus),
+                    $crate::metrics::Kind::$kind,
+                    &[$($($label),+)?],
+                    concat!($($sentence),+),
+                ),
             )*
         ];
     };
@@ -102,13 +105,12 @@ pub(super) use metrics;
 
 /// All metrics, in the order of serving and documentation.
 pub(super) static DEFINITIONS: LazyLock<Vec<&Definition>> = LazyLock::new(|| {
-    let rooms = [
+    [
         gather::QUERY_SERVERS,
         gather::HTTP,
         ReplicationMetrics::ROWS,
         StoreMetrics::ROWS,
         FleetMetrics::ROWS,
-        gather::UPTIME,
         process::ROWS,
         gather::PROGRAM,
         gather::POOLS_NOW,
@@ -118,8 +120,10 @@ pub(super) static DEFINITIONS: LazyLock<Vec<&Definition>> = LazyLock::new(|| {
         service::CONNECTIONS,
         ServiceMetrics::ROWS,
         gather::SERVICES_NOW,
-    ];
-    rooms.into_iter().flatten().collect()
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 });
 
 /// The definition of a metric.
@@ -131,8 +135,6 @@ pub struct Definition {
     pub prometheus: &'static str,
     /// How its values behave.
     pub kind: Kind,
-    /// The unit of its values; empty for plain numbers.
-    pub unit: &'static str,
     /// The names of its labels.
     pub labels: &'static [&'static str],
     /// Its meaning, in one sentence without a full stop.
@@ -140,61 +142,33 @@ pub struct Definition {
 }
 
 impl Definition {
-    const fn new(stats: &'static str, prometheus: &'static str, kind: Kind) -> Self {
+    /// `comment` has its meaning, in lines that all begin with a space.
+    pub(super) const fn new(
+        (stats, prometheus): (&'static str, &'static str),
+        kind: Kind,
+        labels: &'static [&'static str],
+        comment: &'static str,
+    ) -> Self {
         Self {
             stats: if stats.is_empty() { None } else { Some(stats) },
             prometheus,
             kind,
-            unit: "",
-            labels: &[],
-            help: "",
+            labels,
+            help: comment.trim_ascii(),
         }
     }
 
-    pub(super) const fn counter(stats: &'static str, prometheus: &'static str) -> Self {
-        Self::new(stats, prometheus, Kind::Counter)
-    }
-
-    pub(super) const fn gauge(stats: &'static str, prometheus: &'static str) -> Self {
-        Self::new(stats, prometheus, Kind::Gauge)
-    }
-
-    pub(super) const fn histogram(stats: &'static str, prometheus: &'static str) -> Self {
-        Self::new(stats, prometheus, Kind::Histogram)
-    }
-
-    pub(super) const fn summary(stats: &'static str, prometheus: &'static str) -> Self {
-        Self::new(stats, prometheus, Kind::Summary)
-    }
-
-    pub(super) const fn unit(mut self, unit: &'static str) -> Self {
-        self.unit = unit;
-        self
-    }
-
-    pub(super) const fn labels(mut self, labels: &'static [&'static str]) -> Self {
-        self.labels = labels;
-        self
-    }
-
-    /// Takes the lines of its comment, which all begin with a space.
-    pub(super) const fn means(mut self, comment: &'static str) -> Self {
-        self.help = comment.trim_ascii();
-        self
-    }
-
-    /// Returns its row of the table in `docs/metrics.md`.
-    #[cfg(test)]
-    pub(super) fn row(&self) -> String {
-        let stats = self
-            .stats
-            .map_or_else(String::new, |name| format!(" `{name}`"));
-        let mut kind = vec![self.kind.prometheus().to_owned()];
-        kind.extend((!self.unit.is_empty()).then(|| self.unit.to_owned()));
-        let labels: Vec<String> = self.labels.iter().map(|name| format!("`{name}`")).collect();
-        kind.extend((!labels.is_empty()).then(|| format!("by {}", labels.join(" and "))));
-        let (name, kind, help) = (self.prometheus, kind.join(", "), self.help);
-        format!("|{stats} | `{name}` | {kind} | {help} |\n")
+    /// Returns the unit of its values, by its name; empty for plain numbers.
+    pub fn unit(&self) -> &'static str {
+        if self.prometheus.contains("_seconds") {
+            "s"
+        } else if self.prometheus.contains("_bytes") {
+            "bytes"
+        } else if self.prometheus.contains("_server_time_") {
+            "µs"
+        } else {
+            ""
+        }
     }
 }
 

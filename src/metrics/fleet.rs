@@ -1,13 +1,11 @@
 //! Metrics of the daemons that share one database, as seen by this one.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use strum::{IntoStaticStr, VariantArray};
 
-use super::cells::{Counted, Counter, CountersBy, Gauge};
+use super::cells::{Counter, CountersBy, Created, Gauge};
 use super::definition::metrics;
-use super::names::Absorb;
-use super::snapshot::Value;
 
 /// The result of a lease renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
@@ -26,39 +24,54 @@ metrics! {
     #[derive(Debug, Default)]
     pub(crate) struct FleetMetrics {
         /// Daemons of a [fleet](fleet.md#what-every-daemon-answers) with a valid lease
-        gauge("settee.fleet_daemons", "settee_fleet_daemons")
+        Gauge("settee.fleet_daemons", "settee_fleet_daemons")
             => pub(crate) daemons: Gauge;
         /// Documents that this daemon owns
-        gauge("settee.fleet_documents_owned", "settee_fleet_documents_owned")
+        Gauge("settee.fleet_documents_owned", "settee_fleet_documents_owned")
             => pub(crate) owned: Gauge;
         /// Time left of this daemon's lease
-        gauge("settee.fleet_lease_left", "settee_fleet_lease_left_seconds").unit("s")
-            => lease_end: TimeLeft;
+        Gauge("settee.fleet_lease_left", "settee_fleet_lease_left_seconds");
         /// Renewals of this daemon's lease: renewed, over (too late), failed (the database did not answer)
-        counter("settee.fleet_renewals", "settee_fleet_renewals_total").labels(&["result"])
+        Counter("settee.fleet_renewals", "settee_fleet_renewals_total").labels("result")
             => pub(crate) renewals: CountersBy<Renewal>;
         /// Documents that this daemon claimed, including new ones
-        counter("settee.fleet_takeovers", "settee_fleet_takeovers_total")
+        Counter("settee.fleet_takeovers", "settee_fleet_takeovers_total")
             => pub(crate) takeovers: Counter;
         /// Replication documents that no daemon with a valid lease owns, as of this daemon's last read
-        gauge("settee.fleet_documents_unowned", "settee_fleet_documents_unowned")
+        Gauge("settee.fleet_documents_unowned", "settee_fleet_documents_unowned")
             => unowned: Gauge;
         /// How long there have been unowned documents; 0: none
-        gauge("settee.fleet_unowned", "settee_fleet_unowned_seconds").unit("s")
-            => unowned_since: TimeSince;
+        Gauge("settee.fleet_unowned", "settee_fleet_unowned_seconds");
+    }
+    beside {
+        lease_end: Moment;
+        unowned_since: Moment;
     }
 }
 
 impl FleetMetrics {
     /// Sets the remaining time of the lease; zero if it has expired.
     pub(crate) fn set_lease_left(&self, left: Duration) {
-        self.lease_end.0.set_in(left);
+        self.lease_end.set_in(left);
+    }
+
+    /// Returns the remaining time of the lease.
+    pub(super) fn lease_left_ms(&self) -> u64 {
+        self.lease_end.at.get().saturating_sub(self.lease_end.now())
+    }
+
+    /// Returns how long there have been documents without an owner.
+    pub(super) fn unowned_ms(&self) -> u64 {
+        match self.unowned_since.at.get() {
+            0 => 0,
+            at => self.unowned_since.now().saturating_sub(at),
+        }
     }
 
     /// Sets the number of documents that request a replication and have no owner.
     pub(crate) fn set_unowned(&self, count: usize) {
         self.unowned.set(count as u64);
-        let since = &self.unowned_since.0;
+        let since = &self.unowned_since;
         match (count, since.at.get()) {
             (0, _) => since.at.set(0),
             (_, 0) => since.set_in(Duration::ZERO),
@@ -67,70 +80,18 @@ impl FleetMetrics {
     }
 }
 
-/// Seconds until a time; 0 after it.
-#[derive(Debug, Default)]
-struct TimeLeft(Moment);
-
-impl TimeLeft {
-    fn get(&self) -> Duration {
-        Duration::from_millis(self.0.at.get().saturating_sub(self.0.now()))
-    }
-}
-
-impl Counted for TimeLeft {
-    fn samples(&self, each: &mut dyn FnMut(&[&str], Value)) {
-        each(&[], self.get().as_secs_f64().into());
-    }
-}
-
-impl Absorb for TimeLeft {
-    fn absorb(&self, _: &Self) {}
-}
-
-/// Seconds since a time; 0 without one.
-#[derive(Debug, Default)]
-struct TimeSince(Moment);
-
-impl TimeSince {
-    fn get(&self) -> Duration {
-        match self.0.at.get() {
-            0 => Duration::ZERO,
-            at => Duration::from_millis(self.0.now().saturating_sub(at)),
-        }
-    }
-}
-
-impl Counted for TimeSince {
-    fn samples(&self, each: &mut dyn FnMut(&[&str], Value)) {
-        each(&[], self.get().as_secs_f64().into());
-    }
-}
-
-impl Absorb for TimeSince {
-    fn absorb(&self, _: &Self) {}
-}
-
 /// A time in milliseconds; 0: unset.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Moment {
     /// The reference time.
-    began: Instant,
+    began: Created,
     at: Gauge,
-}
-
-impl Default for Moment {
-    fn default() -> Self {
-        Self {
-            began: Instant::now(),
-            at: Gauge::default(),
-        }
-    }
 }
 
 impl Moment {
     /// Never 0.
     fn now(&self) -> u64 {
-        u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX - 1) + 1
+        u64::try_from(self.began.0.elapsed().as_millis()).unwrap_or(u64::MAX - 1) + 1
     }
 
     /// Sets it to now plus `time`.
@@ -147,7 +108,7 @@ mod tests {
     #[test]
     fn the_unowned_time_begins_with_the_first_unowned_document_and_ends_with_the_last() {
         let metrics = FleetMetrics::default();
-        let unowned = || (metrics.unowned.get(), metrics.unowned_since.0.at.get());
+        let unowned = || (metrics.unowned.get(), metrics.unowned_since.at.get());
         assert_eq!(unowned(), (0, 0));
         metrics.set_unowned(2);
         let (_, since) = unowned();
@@ -155,17 +116,17 @@ mod tests {
         assert_eq!(unowned(), (1, since));
         metrics.set_unowned(0);
         assert_eq!(unowned(), (0, 0));
-        assert_eq!(metrics.unowned_since.get(), Duration::ZERO);
+        assert_eq!(metrics.unowned_ms(), 0);
     }
 
     #[test]
     fn the_time_left_of_a_lease_counts_down_from_the_value_set() {
         let metrics = FleetMetrics::default();
-        assert_eq!(metrics.lease_end.get(), Duration::ZERO);
+        assert_eq!(metrics.lease_left_ms(), 0);
         metrics.set_lease_left(Duration::from_secs(3600));
-        let left = metrics.lease_end.get();
-        assert!(left > Duration::from_secs(1800) && left <= Duration::from_secs(3600));
+        let left = metrics.lease_left_ms();
+        assert!(left > 1_800_000 && left <= 3_600_000);
         metrics.set_lease_left(Duration::ZERO);
-        assert_eq!(metrics.lease_end.get(), Duration::ZERO);
+        assert_eq!(metrics.lease_left_ms(), 0);
     }
 }

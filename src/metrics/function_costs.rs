@@ -16,7 +16,7 @@ use rustc_hash::FxHashMap;
 use super::Times;
 use crate::messages::function_costs::{CostsPage, CostsQuery, CostsRow, Period};
 use crate::messages::tenant_costs::Costs;
-use crate::query_server::call::Subject;
+use crate::query_server::call::{Subject, micros};
 use policy::time::Timestamp;
 
 /// Maximum number of functions of half a period.
@@ -53,12 +53,12 @@ impl FunctionCost {
     }
 }
 
-/// The functions of half a period. The lists have the same order.
+/// The functions of half a period.
 #[derive(Debug, Default)]
 struct Half {
+    /// Function -> its place in the lists.
     places: FxHashMap<Subject, usize>,
-    functions: Vec<Subject>,
-    costs: Vec<FunctionCost>,
+    rows: Vec<(Subject, FunctionCost)>,
     /// The time of each with its `uncertain`, in nanoseconds; the function with the smallest is evicted.
     weights: Vec<u64>,
 }
@@ -69,7 +69,7 @@ impl Half {
             Some(place) => *place,
             None => self.make_room(function.clone()),
         };
-        let total = &mut self.costs[place];
+        let (_, total) = &mut self.rows[place];
         total.note(call);
         self.weights[place] = u64::try_from(total.weight().as_nanos()).unwrap_or(u64::MAX);
     }
@@ -77,22 +77,24 @@ impl Half {
     /// Makes room for a new function, and returns its place.
     fn make_room(&mut self, function: Subject) -> usize {
         let mut cost = FunctionCost::default();
-        let place = self.costs.len();
+        let place = self.rows.len();
         if place < FUNCTIONS_MAX {
             self.places.insert(function.clone(), place);
-            self.functions.push(function);
-            self.costs.push(cost);
+            self.rows.push((function, cost));
             self.weights.push(0);
             return place;
         }
-        let weights = self.weights.iter().enumerate();
-        let lightest = weights.min_by_key(|(_, weight)| **weight);
-        let place = lightest.map_or(0, |(place, _)| place);
-        cost.uncertain = self.costs[place].weight();
-        self.costs[place] = cost;
-        self.places.remove(&self.functions[place]);
+        let place = self
+            .weights
+            .iter()
+            .enumerate()
+            .min_by_key(|(_, weight)| **weight)
+            .map_or(0, |(place, _)| place);
+        let (evicted, evicted_cost) = &self.rows[place];
+        cost.uncertain = evicted_cost.weight();
+        self.places.remove(evicted);
         self.places.insert(function.clone(), place);
-        self.functions[place] = function;
+        self.rows[place] = (function, cost);
         place
     }
 }
@@ -142,7 +144,7 @@ impl Halves {
         self.advance(now);
         let mut costs: FxHashMap<&Subject, FunctionCost> = FxHashMap::default();
         for half in self.before.iter().chain([&self.running]) {
-            for (function, cost) in half.functions.iter().zip(&half.costs) {
+            for (function, cost) in &half.rows {
                 costs.entry(function).or_default().merge(cost);
             }
         }
@@ -170,8 +172,8 @@ struct PeriodCosts {
 fn row(subject: &Subject, cost: &FunctionCost) -> CostsRow {
     let text = |text: &Option<Arc<str>>| text.as_deref().map(str::to_owned);
     // Interpolated within a range, whose end may be longer than any run.
-    let of_ranges = |share| Duration::from_secs_f64(cost.run.quantile(share));
-    let quantile = |share| micros(of_ranges(share).min(cost.run_max));
+    let quantile =
+        |share| micros(Duration::from_secs_f64(cost.run.quantile(share)).min(cost.run_max));
     CostsRow {
         db: text(&subject.db),
         ddoc: text(&subject.ddoc),
@@ -181,10 +183,6 @@ fn row(subject: &Subject, cost: &FunctionCost) -> CostsRow {
         run_p99_us: quantile(0.99),
         uncertain_us: micros(cost.uncertain),
     }
-}
-
-fn micros(time: Duration) -> u64 {
-    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
 /// The recent cost of functions.
@@ -213,8 +211,11 @@ impl FunctionCosts {
     /// Returns the most expensive functions of a period until now.
     pub(crate) fn page(&mut self, query: CostsQuery, now: Timestamp) -> CostsPage {
         let costs = self.of(query.period, now);
-        let rows = costs.functions.iter();
-        let mut functions: Vec<_> = rows.map(|(subject, cost)| row(subject, cost)).collect();
+        let mut functions: Vec<_> = costs
+            .functions
+            .iter()
+            .map(|(subject, cost)| row(subject, cost))
+            .collect();
         functions.sort_by_key(|row| std::cmp::Reverse(row.sort_key(query.sort)));
         functions.truncate(query.limit);
         CostsPage {

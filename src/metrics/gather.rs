@@ -23,6 +23,7 @@ use super::{CODES, ClientMetrics, Inner, METHODS, process};
 use crate::config::SandboxMode;
 use crate::health::findings::{CRITICAL, Kind, WARNING};
 use crate::otp::clock::system_time;
+use crate::query_server::call::micros;
 use crate::query_server::prompt::PromptClass;
 use crate::query_server::status::{DaemonStatus, PoolStatus, SandboxStatus, ServiceStatus};
 use child::cell::layers::Layer;
@@ -38,7 +39,7 @@ pub(super) fn gather(inner: &Inner, status: &DaemonStatus) -> Snapshot {
     http(&mut to, inner);
     replication(&mut to, &inner.replication);
     inner.store.add_fields(StoreMetrics::ROWS, &mut to, &[]);
-    inner.fleet.add_fields(FleetMetrics::ROWS, &mut to, &[]);
+    fleet(&mut to, &inner.fleet);
     program(&mut to, inner);
     process::gather(&mut to);
     let (pool_rows, service_rows) = (Rows::of(&pools), Rows::of(&services));
@@ -58,8 +59,9 @@ pub(super) fn gather(inner: &Inner, status: &DaemonStatus) -> Snapshot {
     }
     inner.clients.add_fields(ClientMetrics::ROWS, &mut to, &[]);
     for (name, service) in &services {
-        let connections = service.connections();
-        connections.add_fields(service::CONNECTIONS, &mut to, &[name]);
+        service
+            .connections()
+            .add_fields(service::CONNECTIONS, &mut to, &[name]);
         service.add_fields(ServiceMetrics::ROWS, &mut to, &[name]);
     }
     status_of_services(&mut to, status, &service_rows, &pool_rows);
@@ -81,8 +83,10 @@ impl<'a> Rows<'a> {
 
     /// Counts the different names that share the row [`REST`].
     fn count_others<'n>(&self, names: impl Iterator<Item = &'n str>) -> u64 {
-        let others = names.filter(|name| self.of_name(name) == REST);
-        others.collect::<BTreeSet<_>>().len() as u64
+        names
+            .filter(|name| self.of_name(name) == REST)
+            .collect::<BTreeSet<_>>()
+            .len() as u64
     }
 }
 
@@ -101,13 +105,11 @@ fn left_out(
         .iter()
         .map(|pool| &*pool.language)
         .filter(|_| languages.0.contains(REST));
+    let served = status.services.iter().map(|service| &*service.name);
     for (label, count) in [
         ("pool", pools.count_others(names)),
         ("language", languages.count_others(spoken)),
-        (
-            "service",
-            services.count_others(status.services.iter().map(|service| &*service.name)),
-        ),
+        ("service", services.count_others(served)),
     ] {
         to.add("settee_names_left_out", &[label], count);
     }
@@ -118,63 +120,63 @@ metrics! {
     pub(super) const QUERY_SERVERS;
 
     /// Refusals by validate_doc_update functions
-    counter("couchdb.query_server.vdu_rejects", "couchdb_query_server_vdu_rejects_total");
+    Counter("couchdb.query_server.vdu_rejects", "couchdb_query_server_vdu_rejects_total");
     /// Processes lent to clients
-    counter("couchdb.query_server.acquired_processes", "couchdb_query_server_acquired_processes_total");
+    Counter("couchdb.query_server.acquired_processes", "couchdb_query_server_acquired_processes_total");
     /// Processes started
-    counter("couchdb.query_server.process_starts", "couchdb_query_server_process_starts_total");
+    Counter("couchdb.query_server.process_starts", "couchdb_query_server_process_starts_total");
     /// Processes that ended by themselves with exit status 0
-    counter("couchdb.query_server.process_exits", "couchdb_query_server_process_exits_total");
+    Counter("couchdb.query_server.process_exits", "couchdb_query_server_process_exits_total");
     /// Processes that ended by themselves in any other way
-    counter("couchdb.query_server.process_error_exits", "couchdb_query_server_process_error_exits_total");
+    Counter("couchdb.query_server.process_error_exits", "couchdb_query_server_process_error_exits_total");
     /// Prompts without an answer, or answered with an error
-    counter("couchdb.query_server.process_errors", "couchdb_query_server_process_errors_total");
+    Counter("couchdb.query_server.process_errors", "couchdb_query_server_process_errors_total");
     /// Prompts sent to processes
-    counter("couchdb.query_server.process_prompts", "couchdb_query_server_process_prompts_total");
+    Counter("couchdb.query_server.process_prompts", "couchdb_query_server_process_prompts_total");
     /// Processes running or being started
-    gauge("couchdb.query_server.process_count", "couchdb_query_server_process_count");
+    Gauge("couchdb.query_server.process_count", "couchdb_query_server_process_count");
     /// Time of validate_doc_update functions
-    summary("couchdb.query_server.vdu_process_time", "couchdb_query_server_vdu_process_time_seconds").unit("s");
+    Summary("couchdb.query_server.vdu_process_time", "couchdb_query_server_vdu_process_time_seconds");
     /// Processes started
-    counter("couchdb.query_server.calls.spawn_proc", "couchdb_query_server_calls_spawn_proc_total");
+    Counter("couchdb.query_server.calls.spawn_proc", "couchdb_query_server_calls_spawn_proc_total");
     /// Answered map_doc prompts
-    counter("couchdb.query_server.calls.map", "couchdb_query_server_calls_map_total");
+    Counter("couchdb.query_server.calls.map", "couchdb_query_server_calls_map_total");
     /// Answered reduce and rereduce prompts
-    counter("couchdb.query_server.calls.reduce", "couchdb_query_server_calls_reduce_total");
+    Counter("couchdb.query_server.calls.reduce", "couchdb_query_server_calls_reduce_total");
     /// Answered reset prompts
-    counter("couchdb.query_server.calls.reset", "couchdb_query_server_calls_reset_total");
+    Counter("couchdb.query_server.calls.reset", "couchdb_query_server_calls_reset_total");
     /// Answered add_fun prompts
-    counter("couchdb.query_server.calls.add_fun", "couchdb_query_server_calls_add_fun_total");
+    Counter("couchdb.query_server.calls.add_fun", "couchdb_query_server_calls_add_fun_total");
     /// Answered prompts that teach a design document
-    counter("couchdb.query_server.calls.ddoc_new", "couchdb_query_server_calls_ddoc_new_total");
+    Counter("couchdb.query_server.calls.ddoc_new", "couchdb_query_server_calls_ddoc_new_total");
     /// Answered prompts of validate_doc_update functions
-    counter("couchdb.query_server.calls.ddoc_vdu", "couchdb_query_server_calls_ddoc_vdu_total");
+    Counter("couchdb.query_server.calls.ddoc_vdu", "couchdb_query_server_calls_ddoc_vdu_total");
     /// Answered prompts of filter functions
-    counter("couchdb.query_server.calls.ddoc_filter", "couchdb_query_server_calls_ddoc_filter_total");
+    Counter("couchdb.query_server.calls.ddoc_filter", "couchdb_query_server_calls_ddoc_filter_total");
     /// Answered prompts of other design-document functions
-    counter("couchdb.query_server.calls.ddoc_other", "couchdb_query_server_calls_ddoc_other_total");
+    Counter("couchdb.query_server.calls.ddoc_other", "couchdb_query_server_calls_ddoc_other_total");
     /// Answered prompts of any other kind
-    counter("couchdb.query_server.calls.other", "couchdb_query_server_calls_other_total");
+    Counter("couchdb.query_server.calls.other", "couchdb_query_server_calls_other_total");
     /// Time of process starts
-    counter("couchdb.query_server.time.spawn_proc", "couchdb_query_server_time_spawn_proc_total").unit("µs");
+    Counter("couchdb.query_server.time.spawn_proc", "couchdb_query_server_time_spawn_proc_total");
     /// Time of answered map_doc prompts
-    counter("couchdb.query_server.time.map", "couchdb_query_server_time_map_total").unit("µs");
+    Counter("couchdb.query_server.time.map", "couchdb_query_server_time_map_total");
     /// Time of answered reduce and rereduce prompts
-    counter("couchdb.query_server.time.reduce", "couchdb_query_server_time_reduce_total").unit("µs");
+    Counter("couchdb.query_server.time.reduce", "couchdb_query_server_time_reduce_total");
     /// Time of answered reset prompts
-    counter("couchdb.query_server.time.reset", "couchdb_query_server_time_reset_total").unit("µs");
+    Counter("couchdb.query_server.time.reset", "couchdb_query_server_time_reset_total");
     /// Time of answered add_fun prompts
-    counter("couchdb.query_server.time.add_fun", "couchdb_query_server_time_add_fun_total").unit("µs");
+    Counter("couchdb.query_server.time.add_fun", "couchdb_query_server_time_add_fun_total");
     /// Time of teaching design documents
-    counter("couchdb.query_server.time.ddoc_new", "couchdb_query_server_time_ddoc_new_total").unit("µs");
+    Counter("couchdb.query_server.time.ddoc_new", "couchdb_query_server_time_ddoc_new_total");
     /// Time of answered prompts of validate_doc_update functions
-    counter("couchdb.query_server.time.ddoc_vdu", "couchdb_query_server_time_ddoc_vdu_total").unit("µs");
+    Counter("couchdb.query_server.time.ddoc_vdu", "couchdb_query_server_time_ddoc_vdu_total");
     /// Time of answered prompts of filter functions
-    counter("couchdb.query_server.time.ddoc_filter", "couchdb_query_server_time_ddoc_filter_total").unit("µs");
+    Counter("couchdb.query_server.time.ddoc_filter", "couchdb_query_server_time_ddoc_filter_total");
     /// Time of answered prompts of other design-document functions
-    counter("couchdb.query_server.time.ddoc_other", "couchdb_query_server_time_ddoc_other_total").unit("µs");
+    Counter("couchdb.query_server.time.ddoc_other", "couchdb_query_server_time_ddoc_other_total");
     /// Time of answered prompts of any other kind
-    counter("couchdb.query_server.time.other", "couchdb_query_server_time_other_total").unit("µs");
+    Counter("couchdb.query_server.time.other", "couchdb_query_server_time_other_total");
 }
 
 /// Adds CouchDB's counters of its query servers as a whole.
@@ -196,18 +198,24 @@ fn query_servers(
     add("acquired_processes", acquired.count());
     add("process_starts", started.count());
     add("process_exits", sum(|language| language.exits.get()));
-    let error_exits = sum(|language| language.error_exits.get());
-    add("process_error_exits", error_exits);
+    add(
+        "process_error_exits",
+        sum(|language| language.error_exits.get()),
+    );
     add("process_errors", sum(|language| language.failures.sum()));
     add("process_prompts", sum(|language| language.prompts.get()));
-    let classes = PromptClass::ALL.map(|class| (class.name(), answered(class)));
+    let classes = PromptClass::VARIANTS
+        .iter()
+        .map(|class| (class.into(), answered(*class)));
     for (name, times) in [("spawn_proc", started)].into_iter().chain(classes) {
         add(&format!("calls_{name}"), times.count());
-        let microseconds = u64::try_from(times.sum().as_micros()).unwrap_or(u64::MAX);
-        add(&format!("time_{name}"), microseconds);
+        add(&format!("time_{name}"), micros(times.sum()));
     }
-    let vdu = answered(PromptClass::DdocVdu);
-    to.add("couchdb_query_server_vdu_process_time_seconds", &[], vdu);
+    to.add(
+        "couchdb_query_server_vdu_process_time_seconds",
+        &[],
+        answered(PromptClass::DdocVdu),
+    );
 }
 
 metrics! {
@@ -215,13 +223,13 @@ metrics! {
     pub(super) const HTTP;
 
     /// HTTP requests answered
-    counter("couchdb.httpd.requests", "couchdb_httpd_requests_total");
+    Counter("couchdb.httpd.requests", "couchdb_httpd_requests_total");
     /// Time from an HTTP request to the head of its answer
-    summary("couchdb.request_time", "couchdb_request_time_seconds").unit("s");
+    Summary("couchdb.request_time", "couchdb_request_time_seconds");
     /// HTTP requests answered, by method
-    counter("couchdb.httpd_request_methods", "couchdb_httpd_request_methods").labels(&["method"]);
+    Counter("couchdb.httpd_request_methods", "couchdb_httpd_request_methods").labels("method");
     /// HTTP requests answered, by status code
-    counter("couchdb.httpd_status_codes", "couchdb_httpd_status_codes").labels(&["code"]);
+    Counter("couchdb.httpd_status_codes", "couchdb_httpd_status_codes").labels("code");
 }
 
 fn http(to: &mut Snapshot, inner: &Inner) {
@@ -241,8 +249,11 @@ fn http(to: &mut Snapshot, inner: &Inner) {
 fn replication(to: &mut Snapshot, metrics: &ReplicationMetrics) {
     metrics.add_fields(ReplicationMetrics::ROWS, to, &[]);
     for (name, count) in metrics.work() {
-        let name = format!("couchdb_couch_replicator_{}_total", name.replace('.', "_"));
-        to.add(&name, &[], count);
+        to.add(
+            &format!("couchdb_couch_replicator_{}_total", name.replace('.', "_")),
+            &[],
+            count,
+        );
     }
     let now = system_time();
     for (name, group) in metrics.groups.all() {
@@ -250,17 +261,25 @@ fn replication(to: &mut Snapshot, metrics: &ReplicationMetrics) {
         let mut add = |metric: &str, value: Value| to.add(metric, &[&name], value);
         add("settee_replication_lag_changes", group.lag().into());
         add("settee_replication_jobs_failing", failing.into());
-        let oldest = oldest.as_secs_f64().into();
-        add("settee_replication_oldest_failing_seconds", oldest);
+        add(
+            "settee_replication_oldest_failing_seconds",
+            oldest.as_secs_f64().into(),
+        );
     }
 }
 
-metrics! {
-    /// The time since the start.
-    pub(super) const UPTIME;
-
-    /// Time since the service started
-    gauge("", "couchdb_uptime_seconds").unit("s");
+fn fleet(to: &mut Snapshot, metrics: &FleetMetrics) {
+    metrics.add_fields(FleetMetrics::ROWS, to, &[]);
+    to.add(
+        "settee_fleet_lease_left_seconds",
+        &[],
+        seconds(metrics.lease_left_ms()),
+    );
+    to.add(
+        "settee_fleet_unowned_seconds",
+        &[],
+        seconds(metrics.unowned_ms()),
+    );
 }
 
 metrics! {
@@ -268,15 +287,15 @@ metrics! {
     pub(super) const PROGRAM;
 
     /// 1, labelled with the program's version
-    gauge("settee.build_info", "settee_build_info").labels(&["version"]);
+    Gauge("settee.build_info", "settee_build_info").labels("version");
     /// Records that came too fast or could not be written: log, access_log, audit
-    counter("settee.log_records_dropped", "settee_log_records_dropped_total").labels(&["log"]);
+    Counter("settee.log_records_dropped", "settee_log_records_dropped_total").labels("log");
     /// Broken invariants of the pool's tables: a bug in Settee
-    counter("settee.invariant_violations", "settee_invariant_violations_total").labels(&["invariant"]);
+    Counter("settee.invariant_violations", "settee_invariant_violations_total").labels("invariant");
     /// Pools, languages and services without their own row, counted in _other
-    gauge("settee.names_left_out", "settee_names_left_out").labels(&["label"]);
+    Gauge("settee.names_left_out", "settee_names_left_out").labels("label");
     /// Current [problems](operations.md#problems)
-    gauge("settee.problems", "settee_problems").labels(&["kind", "severity"]);
+    Gauge("settee.problems", "settee_problems").labels("kind", "severity");
 }
 
 /// The logs that may lose records.
@@ -284,8 +303,11 @@ const LOGS: [&str; 3] = ["log", "access_log", "audit"];
 
 /// Adds the metrics of the program itself.
 fn program(to: &mut Snapshot, inner: &Inner) {
-    let uptime = inner.started.elapsed().as_secs_f64();
-    to.add("couchdb_uptime_seconds", &[], uptime);
+    to.add(
+        "couchdb_uptime_seconds",
+        &[],
+        inner.started.0.elapsed().as_secs_f64(),
+    );
     to.add("settee_build_info", &[env!("CARGO_PKG_VERSION")], 1_u64);
     let problems = inner.health.counts();
     for kind in Kind::VARIANTS {
@@ -301,13 +323,22 @@ fn program(to: &mut Snapshot, inner: &Inner) {
     for log in LOGS {
         let mut logs = inner.logs.get().into_iter().flatten();
         let losses = logs.find(|(name, _)| *name == log);
-        let count = losses.map_or(0, |(_, losses)| losses.count());
-        to.add("settee_log_records_dropped_total", &[log], count);
+        to.add(
+            "settee_log_records_dropped_total",
+            &[log],
+            losses.map_or(0, |(_, losses)| losses.count()),
+        );
     }
-    let judged = Invariant::ALL.into_iter().zip(&inner.invariants);
-    for (id, count) in judged.filter(|(id, _)| id.is_judged_on_tables()) {
-        let id = id.to_string();
-        to.add("settee_invariant_violations_total", &[&id], count.get());
+    for (id, count) in Invariant::ALL
+        .iter()
+        .zip(&inner.invariants)
+        .filter(|(id, _)| id.is_judged_on_tables())
+    {
+        to.add(
+            "settee_invariant_violations_total",
+            &[&id.to_string()],
+            count.get(),
+        );
     }
 }
 
@@ -316,30 +347,29 @@ metrics! {
     pub(super) const POOLS_NOW;
 
     /// Processes by state: used, idle, opening, stopping
-    gauge("settee.pool_processes", "settee_pool_processes").labels(&["pool", "state"]);
+    Gauge("settee.pool_processes", "settee_pool_processes").labels("pool", "state");
     /// Maximum processes in force: max, os_process_limit
-    gauge("settee.pool_process_limit", "settee_pool_process_limit").labels(&["pool"]);
+    Gauge("settee.pool_process_limit", "settee_pool_process_limit").labels("pool");
     /// Idle processes bound to a database
-    gauge("settee.pool_tagged_processes", "settee_pool_tagged_processes").labels(&["pool"]);
+    Gauge("settee.pool_tagged_processes", "settee_pool_tagged_processes").labels("pool");
     /// Requests waiting for a process
-    gauge("settee.pool_waiters", "settee_pool_waiters").labels(&["pool"]);
+    Gauge("settee.pool_waiters", "settee_pool_waiters").labels("pool");
     /// 1 while no process is started after failed starts
-    gauge("settee.pool_throttled", "settee_pool_throttled").labels(&["pool"]);
+    Gauge("settee.pool_throttled", "settee_pool_throttled").labels("pool");
     /// 1 while processes are started with stress on
-    gauge("settee.pool_stressed", "settee_pool_stressed").labels(&["pool"]);
+    Gauge("settee.pool_stressed", "settee_pool_stressed").labels("pool");
     /// Longest wait for a process, except of requests held back by their tenant's bounds
-    gauge("settee.pool_longest_wait", "settee_pool_longest_wait_seconds").unit("s").labels(&["pool"]);
+    Gauge("settee.pool_longest_wait", "settee_pool_longest_wait_seconds").labels("pool");
     /// 1 for each layer that the pool's cells have, 0 for a missing one; all 0 if sandbox is off
-    gauge("settee.sandbox_layers", "settee_sandbox_layers").labels(&["pool", "layer"]);
+    Gauge("settee.sandbox_layers", "settee_sandbox_layers").labels("pool", "layer");
     /// Processes from before the last reload, stopped on return
-    gauge("settee.stale_processes", "settee_stale_processes");
+    Gauge("settee.stale_processes", "settee_stale_processes");
 }
 
 /// Adds the manager's status of its processes. A row may cover several pools: those without their own row, or one
 /// being removed and its successor of the same name.
 fn status_of_pools(to: &mut Snapshot, status: &DaemonStatus, rows: &Rows<'_>) {
-    let count = status.proc_count;
-    to.add("couchdb_query_server_process_count", &[], count);
+    to.add("couchdb_query_server_process_count", &[], status.proc_count);
     to.add("settee_stale_processes", &[], status.stale_proc_count);
     let mut by_row: BTreeMap<&str, Vec<&PoolStatus>> = BTreeMap::new();
     for pool in &status.pools {
@@ -357,7 +387,7 @@ fn status_of_row(to: &mut Snapshot, name: &str, pools: &[&PoolStatus]) {
     let sum = |number: fn(&PoolStatus) -> u32| -> u64 {
         pools.iter().map(|pool| u64::from(number(pool))).sum()
     };
-    let any = |holds: fn(&PoolStatus) -> bool| u32::from(pools.iter().any(|pool| holds(pool)));
+    let any = |holds: fn(&PoolStatus) -> bool| u64::from(pools.iter().any(|pool| holds(pool)));
     for (state, count) in [
         ("used", sum(|pool| pool.used)),
         ("idle", sum(|pool| pool.free)),
@@ -366,18 +396,27 @@ fn status_of_row(to: &mut Snapshot, name: &str, pools: &[&PoolStatus]) {
     ] {
         to.add("settee_pool_processes", &[name, state], count);
     }
-    let limit = sum(|pool| pool.hard_limit);
-    to.add("settee_pool_process_limit", &[name], limit);
-    let tagged = sum(|pool| pool.free_tagged);
-    to.add("settee_pool_tagged_processes", &[name], tagged);
-    to.add("settee_pool_waiters", &[name], sum(|pool| pool.waiting));
-    let is_throttled = any(|pool| pool.throttled_ms.is_some());
-    to.add("settee_pool_throttled", &[name], is_throttled);
-    let is_stressed = any(|pool| pool.stressed_ms.is_some());
-    to.add("settee_pool_stressed", &[name], is_stressed);
+    for (metric, count) in [
+        ("settee_pool_process_limit", sum(|pool| pool.hard_limit)),
+        ("settee_pool_tagged_processes", sum(|pool| pool.free_tagged)),
+        ("settee_pool_waiters", sum(|pool| pool.waiting)),
+        (
+            "settee_pool_throttled",
+            any(|pool| pool.throttled_ms.is_some()),
+        ),
+        (
+            "settee_pool_stressed",
+            any(|pool| pool.stressed_ms.is_some()),
+        ),
+    ] {
+        to.add(metric, &[name], count);
+    }
     let longest = pools.iter().map(|pool| pool.longest_wait_ms).max();
-    let longest = seconds(longest.unwrap_or(0));
-    to.add("settee_pool_longest_wait_seconds", &[name], longest);
+    to.add(
+        "settee_pool_longest_wait_seconds",
+        &[name],
+        seconds(longest.unwrap_or(0)),
+    );
     let mut layers: BTreeMap<String, bool> = BTreeMap::new();
     for sandbox in pools.iter().filter_map(|pool| pool.sandbox.as_ref()) {
         for (layer, holds) in layers_of(sandbox) {
@@ -392,12 +431,14 @@ fn status_of_row(to: &mut Snapshot, name: &str, pools: &[&PoolStatus]) {
 /// Returns each layer, and whether it is in effect; without a cell none is.
 fn layers_of(sandbox: &SandboxStatus) -> Vec<(String, bool)> {
     if sandbox.mode == SandboxMode::Off.to_string() {
-        let all = Layer::VARIANTS.iter();
-        return all.map(|layer| (layer.to_string(), false)).collect();
+        return Layer::VARIANTS
+            .iter()
+            .map(|layer| (layer.to_string(), false))
+            .collect();
     }
     let held = sandbox.layers.iter().map(|layer| (layer.clone(), true));
-    let missing = sandbox.missing.keys().map(|layer| (layer.clone(), false));
-    held.chain(missing).collect()
+    held.chain(sandbox.missing.keys().map(|layer| (layer.clone(), false)))
+        .collect()
 }
 
 metrics! {
@@ -405,11 +446,11 @@ metrics! {
     pub(super) const SERVICES_NOW;
 
     /// Maximum processes of a service's pool now
-    gauge("settee.service_limit", "settee_service_limit").labels(&["service", "pool"]);
+    Gauge("settee.service_limit", "settee_service_limit").labels("service", "pool");
     /// How long a service's pool will start no process
-    gauge("settee.service_throttled", "settee_service_throttled_seconds").unit("s").labels(&["service", "pool"]);
+    Gauge("settee.service_throttled", "settee_service_throttled_seconds").labels("service", "pool");
     /// How long a service's processes will be started with stress on
-    gauge("settee.service_stressed", "settee_service_stressed_seconds").unit("s").labels(&["service", "pool"]);
+    Gauge("settee.service_stressed", "settee_service_stressed_seconds").labels("service", "pool");
 }
 
 /// Adds the status of the services. A row may cover several services, as with pools.
@@ -421,25 +462,41 @@ fn status_of_services(
 ) {
     let mut by_row: BTreeMap<[&str; 2], Vec<&ServiceStatus>> = BTreeMap::new();
     for service in &status.services {
-        let row = [
-            service_rows.of_name(&service.name),
-            pool_rows.of_name(&service.pool),
-        ];
-        by_row.entry(row).or_default().push(service);
+        by_row
+            .entry([
+                service_rows.of_name(&service.name),
+                pool_rows.of_name(&service.pool),
+            ])
+            .or_default()
+            .push(service);
     }
     for (labels, services) in by_row {
-        let limits = services.iter().filter_map(|service| service.limit);
-        if let Some(limit) = limits.reduce(u32::saturating_add) {
+        if let Some(limit) = services
+            .iter()
+            .filter_map(|service| service.limit)
+            .reduce(u32::saturating_add)
+        {
             to.add("settee_service_limit", &labels, limit);
         }
         let longest = |time: fn(&ServiceStatus) -> Option<u64>| {
-            let times = services.iter().filter_map(|service| time(service));
-            seconds(times.max().unwrap_or(0))
+            seconds(
+                services
+                    .iter()
+                    .filter_map(|service| time(service))
+                    .max()
+                    .unwrap_or(0),
+            )
         };
-        let throttled = longest(|service| service.throttled_ms);
-        to.add("settee_service_throttled_seconds", &labels, throttled);
-        let stressed = longest(|service| service.stressed_ms);
-        to.add("settee_service_stressed_seconds", &labels, stressed);
+        to.add(
+            "settee_service_throttled_seconds",
+            &labels,
+            longest(|service| service.throttled_ms),
+        );
+        to.add(
+            "settee_service_stressed_seconds",
+            &labels,
+            longest(|service| service.stressed_ms),
+        );
     }
 }
 

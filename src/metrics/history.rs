@@ -197,10 +197,11 @@ impl History {
         for sample in &self.samples {
             let numbers = match pool {
                 None => sample.all,
-                Some(name) => {
-                    let found = sample.pools.iter().find(|(known, _)| **known == *name);
-                    found.map_or_else(Numbers::default, |(_, numbers)| *numbers)
-                }
+                Some(name) => sample
+                    .pools
+                    .iter()
+                    .find(|(known, _)| **known == *name)
+                    .map_or_else(Numbers::default, |(_, numbers)| *numbers),
             };
             series.at.push(sample.at);
             series.calls.push(numbers.calls.calls);
@@ -227,8 +228,11 @@ impl Sample {
         let mut pools = Vec::new();
         for (name, pool) in &now.pools {
             let earlier = before.pools.get(name).copied().unwrap_or_default();
-            let calls = tally.pools.get(name).copied().unwrap_or_default();
-            let numbers = Numbers::between(&earlier, pool, calls);
+            let numbers = Numbers::between(
+                &earlier,
+                pool,
+                tally.pools.get(name).copied().unwrap_or_default(),
+            );
             all.add(&numbers);
             if numbers != Numbers::default() && pools.len() < POOLS_MAX {
                 pools.push((Arc::clone(name), numbers));

@@ -7,10 +7,11 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::names::{Absorb, Names};
+use crate::query_server::lock;
 use policy::schedule::{Failing, WallTime};
 
 /// The group of jobs without a mark, which always exists.
@@ -87,9 +88,7 @@ impl JobGroups {
 }
 
 /// A group is absorbed only when it has no jobs, so it has nothing to add.
-impl Absorb for JobGroup {
-    fn absorb(&self, _: &Self) {}
-}
+impl Absorb for JobGroup {}
 
 impl JobGroup {
     /// Returns the number of changes that its jobs still have to replicate, as last known.
@@ -99,7 +98,7 @@ impl JobGroup {
 
     /// Returns the number of failing jobs, and how long the longest failure has lasted; zero if none fails.
     pub(super) fn failing(&self, now: WallTime) -> (u64, Duration) {
-        let failing = self.lock();
+        let failing = lock(&self.failing);
         let mut count = failing.waiting_count;
         let mut oldest = failing.waiting.keys().next().copied();
         for ((healthy_at, since), jobs) in failing.retried.iter().rev() {
@@ -113,33 +112,6 @@ impl JobGroup {
             count,
             oldest.map_or(Duration::ZERO, |since| now.since(since)),
         )
-    }
-
-    /// Ignores poisoning: nothing panics while it holds the lock.
-    fn lock(&self) -> MutexGuard<'_, FailingJobs> {
-        self.failing.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl FailingJobs {
-    fn add(&mut self, job: Failing) {
-        match job.healthy_at {
-            None => {
-                *self.waiting.entry(job.since).or_default() += 1;
-                self.waiting_count += 1;
-            }
-            Some(at) => *self.retried.entry((at, job.since)).or_default() += 1,
-        }
-    }
-
-    fn remove(&mut self, job: Failing) {
-        match job.healthy_at {
-            None => {
-                take_one(&mut self.waiting, &job.since);
-                self.waiting_count -= 1;
-            }
-            Some(at) => take_one(&mut self.retried, &(at, job.since)),
-        }
     }
 }
 
@@ -158,8 +130,9 @@ impl GroupMember {
         if let Some(lag) = lag {
             let before = std::mem::replace(&mut self.lag, lag);
             // Wraps if the lag has decreased.
-            let change = lag.wrapping_sub(before);
-            self.group.lag.fetch_add(change, Ordering::Relaxed);
+            self.group
+                .lag
+                .fetch_add(lag.wrapping_sub(before), Ordering::Relaxed);
         }
     }
 
@@ -169,12 +142,24 @@ impl GroupMember {
         if before == failing {
             return;
         }
-        let mut jobs = self.group.lock();
-        if let Some(before) = before {
-            jobs.remove(before);
+        let mut jobs = lock(&self.group.failing);
+        if let Some(Failing { since, healthy_at }) = before {
+            match healthy_at {
+                None => {
+                    take_one(&mut jobs.waiting, &since);
+                    jobs.waiting_count -= 1;
+                }
+                Some(at) => take_one(&mut jobs.retried, &(at, since)),
+            }
         }
-        if let Some(failing) = failing {
-            jobs.add(failing);
+        if let Some(Failing { since, healthy_at }) = failing {
+            match healthy_at {
+                None => {
+                    *jobs.waiting.entry(since).or_default() += 1;
+                    jobs.waiting_count += 1;
+                }
+                Some(at) => *jobs.retried.entry((at, since)).or_default() += 1,
+            }
         }
     }
 }

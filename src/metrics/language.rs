@@ -4,10 +4,9 @@ use std::time::Duration;
 
 use strum::{IntoStaticStr, VariantArray};
 
-use super::cells::{Counted, Counter, CountersBy, Histogram, Times};
+use super::cells::{Counted, Counter, CountersBy, Each, Histogram, Times};
 use super::definition::metrics;
 use super::names::Absorb;
-use super::snapshot::Value;
 use crate::messages::process::PromptError;
 use crate::query_server::prompt::PromptClass;
 
@@ -42,22 +41,22 @@ metrics! {
     #[derive(Debug, Default)]
     pub struct LanguageMetrics {
         /// Time of answered prompts
-        histogram("settee.prompt_time", "settee_prompt_seconds").unit("s").labels(&["language"])
+        Histogram("settee.prompt_time", "settee_prompt_seconds").labels("language")
             => answered: AnswerTimes;
         /// Prompts that failed: function (an error line), timeout, exit (the process ended), protocol (the process
         /// broke it)
-        counter("settee.prompt_errors", "settee_prompt_errors_total").labels(&["language", "reason"])
+        Counter("settee.prompt_errors", "settee_prompt_errors_total").labels("language", "reason")
             => pub(super) failures: CountersBy<Failure>;
         /// Size of the prompts sent, without line feeds
-        counter("settee.prompt_bytes", "settee_prompt_bytes_total").unit("bytes").labels(&["language"])
+        Counter("settee.prompt_bytes", "settee_prompt_bytes_total").labels("language")
             => prompt_bytes: Counter;
         /// Size of the answers, without line feeds
-        counter("settee.answer_bytes", "settee_answer_bytes_total").unit("bytes").labels(&["language"])
+        Counter("settee.answer_bytes", "settee_answer_bytes_total").labels("language")
             => answer_bytes: Counter;
         /// Processes killed, or given up if inside the service: timeout, protocol (broke it), fatal (reported a fatal
         /// error), overdue (did not stop in time), stopped (no longer trusted, by order, or at the service's immediate
         /// end)
-        counter("settee.kills", "settee_kills_total").labels(&["language", "reason"])
+        Counter("settee.kills", "settee_kills_total").labels("language", "reason")
             => kills: CountersBy<KillReason>;
     }
     beside {
@@ -72,19 +71,20 @@ metrics! {
 /// Times and number of answered prompts, by class. Shown by class over all languages, and by language over all
 /// classes.
 #[derive(Debug, Default)]
-struct AnswerTimes([Histogram; PromptClass::ALL.len()]);
+struct AnswerTimes([Histogram; PromptClass::VARIANTS.len()]);
 
 impl Counted for AnswerTimes {
-    fn samples(&self, each: &mut dyn FnMut(&[&str], Value)) {
-        let times = Times::merged(self.0.iter().map(Histogram::get));
-        each(&[], times.into());
+    fn samples(&self, each: Each<'_>) {
+        each(&[], Times::merged(self.0.iter().map(Histogram::get)).into());
     }
 }
 
 impl Absorb for AnswerTimes {
     fn absorb(&self, gone: &Self) {
-        let answered = self.0.iter().zip(&gone.0);
-        answered.for_each(|(times, gone)| times.absorb(gone));
+        self.0
+            .iter()
+            .zip(&gone.0)
+            .for_each(|(times, gone)| times.absorb(gone));
     }
 }
 
@@ -113,22 +113,21 @@ impl LanguageMetrics {
         result: &Result<A, PromptError>,
     ) {
         match result {
-            Ok(answer) => self.answered(class, took, answer.as_ref()),
+            Ok(answer) => {
+                let answer = answer.as_ref();
+                self.answered.0[class as usize].observe(took);
+                self.answer_bytes.add(answer.len() as u64);
+                if class == PromptClass::DdocVdu && !matches!(answer.trim_ascii(), b"1" | b"true") {
+                    self.vdu_rejects.one();
+                }
+            }
             Err(error) => self.prompt_failed(error),
-        }
-    }
-
-    fn answered(&self, class: PromptClass, took: Duration, answer: &[u8]) {
-        self.answered.0[class as usize].observe(took);
-        self.answer_bytes.add(answer.len() as u64);
-        if class == PromptClass::DdocVdu && !matches!(answer.trim_ascii(), b"1" | b"true") {
-            self.vdu_rejects.one();
         }
     }
 
     /// Counts a prompt that will not be answered.
     pub(crate) fn prompt_failed(&self, error: &PromptError) {
-        let failure = match error {
+        self.failures.one(match error {
             PromptError::Function { .. } => Failure::Function,
             PromptError::Timeout { .. } => Failure::Timeout,
             PromptError::Protocol { .. } => Failure::Protocol,
@@ -137,8 +136,7 @@ impl LanguageMetrics {
             | PromptError::BadPrompt
             | PromptError::TooMany { .. }
             | PromptError::NotHolder => Failure::Exit,
-        };
-        self.failures.one(failure);
+        });
     }
 
     /// Counts a process that ended by itself, successfully or not.

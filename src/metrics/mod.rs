@@ -33,8 +33,8 @@ mod stats;
 mod store;
 pub(crate) mod tenant_costs;
 
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
+use std::time::Duration;
 
 pub(crate) use cells::{Counter, Gauge, Histogram};
 pub use cells::{Range, Times};
@@ -56,7 +56,9 @@ pub(crate) use store::StoreMetrics;
 use crate::health::HealthBoard;
 use crate::logging::Losses;
 use crate::otp::supervisor::Restarts;
+use crate::query_server::lock;
 use crate::query_server::status::DaemonStatus;
+use cells::Created;
 use definition::metrics;
 use names::Names;
 use policy::invariants::Invariant;
@@ -71,9 +73,9 @@ const CODES: std::ops::Range<u16> = 100..600;
 #[derive(Clone, Debug, Default)]
 pub struct Metrics(Arc<Inner>);
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Inner {
-    started: Instant,
+    started: Created,
     pools: Names<PoolMetrics>,
     languages: Names<LanguageMetrics>,
     clients: Arc<ClientMetrics>,
@@ -106,16 +108,16 @@ metrics! {
     #[derive(Debug, Default)]
     pub struct ClientMetrics {
         /// Connections on the client socket
-        gauge("settee.clients", "settee_clients")
+        Gauge("settee.clients", "settee_clients")
             => pub connected: Gauge;
         /// Accepted connections
-        counter("settee.clients_accepted", "settee_clients_accepted_total")
+        Counter("settee.clients_accepted", "settee_clients_accepted_total")
             => pub accepted: Counter;
         /// Received from clients on the client socket
-        counter("settee.client_received_bytes", "settee_client_received_bytes_total").unit("bytes")
+        Counter("settee.client_received_bytes", "settee_client_received_bytes_total")
             => pub received_bytes: Counter;
         /// Sent to clients on the client socket
-        counter("settee.client_sent_bytes", "settee_client_sent_bytes_total").unit("bytes")
+        Counter("settee.client_sent_bytes", "settee_client_sent_bytes_total")
             => pub sent_bytes: Counter;
     }
 }
@@ -127,28 +129,12 @@ struct HttpMetrics {
     codes: Box<[Counter]>,
 }
 
-impl Default for Inner {
+impl Default for HttpMetrics {
     fn default() -> Self {
         Self {
-            started: Instant::now(),
-            pools: Names::default(),
-            languages: Names::default(),
-            clients: Arc::default(),
-            services: Names::default(),
-            service_states: Mutex::default(),
-            http: HttpMetrics {
-                time: Histogram::default(),
-                methods: Default::default(),
-                codes: CODES.map(|_| Counter::default()).collect(),
-            },
-            replication: Arc::default(),
-            store: Arc::default(),
-            fleet: Arc::default(),
-            health: HealthBoard::default(),
-            restarts: Restarts::default(),
-            invariants: Default::default(),
-            logs: OnceLock::new(),
-            costs_unsaved: Mutex::default(),
+            time: Histogram::default(),
+            methods: Default::default(),
+            codes: CODES.map(|_| Counter::default()).collect(),
         }
     }
 }
@@ -182,7 +168,7 @@ impl Metrics {
     /// Lists a service while the returned value is kept.
     pub(crate) fn show_service(&self, name: &str, place: ServicePlace) -> Arc<ServiceState> {
         let state = Arc::new(ServiceState::new(name, self.service(name), place));
-        let mut states = self.lock_service_states();
+        let mut states = lock(&self.0.service_states);
         states.retain(|known| known.strong_count() > 0);
         states.push(Arc::downgrade(&state));
         state
@@ -190,18 +176,12 @@ impl Metrics {
 
     /// Returns the existing services, ordered by name.
     pub(crate) fn service_states(&self) -> Vec<Arc<ServiceState>> {
-        let mut states: Vec<_> = self
-            .lock_service_states()
+        let mut states: Vec<_> = lock(&self.0.service_states)
             .iter()
             .filter_map(Weak::upgrade)
             .collect();
         states.sort_by(|one, other| one.name().cmp(other.name()));
         states
-    }
-
-    fn lock_service_states(&self) -> MutexGuard<'_, Vec<Weak<ServiceState>>> {
-        let states = &self.0.service_states;
-        states.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the metrics of replications.
@@ -254,8 +234,7 @@ impl Metrics {
 
     /// Returns why the costs of databases were not saved, if the last attempt failed.
     pub(crate) fn costs_unsaved(&self) -> MutexGuard<'_, Option<String>> {
-        let unsaved = self.0.costs_unsaved.lock();
-        unsaved.unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0.costs_unsaved)
     }
 
     /// Returns the losses of the watched logs, by name.

@@ -7,7 +7,9 @@
 //! LIMITS    A name that first occurs when all rows are in use counts in the rest as long as it is in use.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
+
+use crate::query_server::lock;
 
 /// Maximum number of named rows of each kind, besides [`REST`]: the names of pools, languages, services and groups of
 /// jobs are in configurations, requests and documents, which may change without limit.
@@ -18,34 +20,25 @@ pub(crate) const REST: &str = "_other";
 
 /// Metrics that can absorb those of a former row.
 pub(super) trait Absorb: Default {
-    /// Adds the counts of `gone`.
-    fn absorb(&self, gone: &Self);
+    /// Adds the counts of `gone`; nothing for what only rises and falls, or has no names.
+    fn absorb(&self, _gone: &Self) {}
 }
 
 /// The rows of one kind of name.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Names<T>(Mutex<Rows<T>>);
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Rows<T> {
     named: BTreeMap<Arc<str>, Arc<T>>,
     /// `None` until a name has to be counted without its own row.
     rest: Option<Arc<T>>,
 }
 
-impl<T> Default for Names<T> {
-    fn default() -> Self {
-        Self(Mutex::new(Rows {
-            named: BTreeMap::new(),
-            rest: None,
-        }))
-    }
-}
-
 impl<T: Absorb> Names<T> {
     /// Returns the row that a name counts in; creates one if possible.
     pub(super) fn find(&self, name: &str) -> Arc<T> {
-        let mut rows = self.lock();
+        let mut rows = lock(&self.0);
         if let Some(found) = rows.named.get(name) {
             return Arc::clone(found);
         }
@@ -59,21 +52,21 @@ impl<T: Absorb> Names<T> {
 impl<T: Default> Names<T> {
     /// Returns the row of all others.
     pub(super) fn rest(&self) -> Arc<T> {
-        Arc::clone(self.lock().rest.get_or_insert_default())
+        Arc::clone(lock(&self.0).rest.get_or_insert_default())
     }
 }
 
 impl<T> Names<T> {
     /// Removes unused rows with their counts: only for metrics whose unused rows are zero.
     pub(super) fn forget_unused(&self) {
-        let mut rows = self.lock();
+        let mut rows = lock(&self.0);
         rows.named.retain(|_, row| Arc::strong_count(row) > 1);
         rows.rest.take_if(|row| Arc::strong_count(row) == 1);
     }
 
     /// Returns all rows with their names, in the order of names.
     pub(super) fn all(&self) -> Vec<(Arc<str>, Arc<T>)> {
-        let rows = self.lock();
+        let rows = lock(&self.0);
         let named = rows
             .named
             .iter()
@@ -83,11 +76,6 @@ impl<T> Names<T> {
             .as_ref()
             .map(|rest| (REST.into(), Arc::clone(rest)));
         named.chain(rest).collect()
-    }
-
-    /// Ignores poisoning: the guarded value is consistent at any time.
-    fn lock(&self) -> MutexGuard<'_, Rows<T>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,16 +1,16 @@
 //! The metrics of one pool: lending, waiting, opening, stopping.
 
 use std::collections::BTreeMap;
-use std::sync::{LazyLock, Mutex, OnceLock, PoisonError};
+use std::sync::{LazyLock, Mutex, OnceLock};
 use std::time::Duration;
 
 use strum::{IntoStaticStr, VariantArray};
 
-use super::cells::{Counted, Counter, CountersBy, Histogram};
+use super::cells::{Counted, Counter, CountersBy, Each, Histogram};
 use super::definition::metrics;
 use super::names::Absorb;
-use super::snapshot::Value;
 use crate::messages::process::Fault;
+use crate::query_server::lock;
 use policy::pool::{Phase, StopReason};
 
 /// How a process was returned.
@@ -96,40 +96,40 @@ metrics! {
     #[derive(Debug, Default)]
     pub(super) struct Counts {
         /// Time from a request to its loan, including starting and teaching
-        histogram("settee.pool_wait_time", "settee_pool_wait_seconds").unit("s").labels(&["pool"])
+        Histogram("settee.pool_wait_time", "settee_pool_wait_seconds").labels("pool")
             => pub(super) wait: Histogram;
         /// Time of a process start
-        histogram("settee.pool_open_time", "settee_pool_open_seconds").unit("s").labels(&["pool"])
+        Histogram("settee.pool_open_time", "settee_pool_open_seconds").labels("pool")
             => pub(super) open: Histogram;
         /// Processes that could not be started: timeout, stopped (no longer wanted), query_server (wrong command, or it
         /// ended or broke the protocol at once), host (no resources), client (language no longer configured), settee (a
         /// bug)
-        counter("settee.pool_open_failures", "settee_pool_open_failures_total").labels(&["pool", "reason"])
+        Counter("settee.pool_open_failures", "settee_pool_open_failures_total").labels("pool", "reason")
             => open_failures: CountersBy<OpenFailure>;
         /// Timeouts of requests in the queue, or while a process is opened or taught, and of prompts
-        counter("settee.pool_timeouts", "settee_pool_timeouts_total").labels(&["pool", "phase"])
+        Counter("settee.pool_timeouts", "settee_pool_timeouts_total").labels("pool", "phase")
             => timeouts: CountersBy<Slow>;
         /// Requests refused at once: busy (full queue), tenant (its database has its maximum of calls), throttled (no
         /// process is started for a while), removed (the pool)
-        counter("settee.pool_refusals", "settee_pool_refusals_total").labels(&["pool", "reason"])
+        Counter("settee.pool_refusals", "settee_pool_refusals_total").labels("pool", "reason")
             => refusals: CountersBy<Refused>;
         /// Processes returned: ok, fail (found broken by its client), lost (its client died or dropped it)
-        counter("settee.pool_returns", "settee_pool_returns_total").labels(&["pool", "status"])
+        Counter("settee.pool_returns", "settee_pool_returns_total").labels("pool", "status")
             => returns: CountersBy<ReturnKind>;
         /// System calls that cells refused, the first of each name per process; names beyond the first 64 count as
         /// other
-        counter("settee.sandbox_refusals", "settee_sandbox_refusals_total").labels(&["pool", "kind"])
+        Counter("settee.sandbox_refusals", "settee_sandbox_refusals_total").labels("pool", "kind")
             => refused_calls: RefusedCalls;
         /// Processes asked to forget their tenant
-        counter("settee.pool_forgets", "settee_pool_forgets_total").labels(&["pool"])
+        Counter("settee.pool_forgets", "settee_pool_forgets_total").labels("pool")
             => forgets: Counter;
         /// Isolates of tenants: made, evicted (for others); calls less those made are hits
-        counter("settee.pool_isolates", "settee_pool_isolates_total").labels(&["pool", "event"])
+        Counter("settee.pool_isolates", "settee_pool_isolates_total").labels("pool", "event")
             => isolates: CountersBy<IsolateEvent>;
         /// Processes that the pool stopped: idle, stale, reaped (for another database), over_limit, failed (by its
         /// client's report), broken (during work), teach_failed, reset_failed, forget_failed, uses, age, memory,
         /// memory_hard, culled, client_crashed, tenant_gone (its client ended), stress, removed, shutdown
-        counter("settee.pool_stops", "settee_pool_stops_total").labels(&["pool", "reason"])
+        Counter("settee.pool_stops", "settee_pool_stops_total").labels("pool", "reason")
             => stops: CountersBy<StopReason>;
     }
 }
@@ -146,23 +146,25 @@ pub(super) struct RefusedCalls(Mutex<BTreeMap<Box<str>, u64>>);
 
 impl RefusedCalls {
     fn add(&self, call: &str, count: u64) {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let has_room = known.len() < CALLS_MAX || known.contains_key(call);
-        let name = if has_room { call } else { OTHER };
+        let mut known = lock(&self.0);
+        let name = if known.len() < CALLS_MAX || known.contains_key(call) {
+            call
+        } else {
+            OTHER
+        };
         *known.entry(name.into()).or_default() += count;
     }
 
     /// Returns the counts by name, always with one for [`OTHER`].
     fn by_name(&self) -> BTreeMap<Box<str>, u64> {
-        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut counts = known.clone();
+        let mut counts = lock(&self.0).clone();
         counts.entry(OTHER.into()).or_default();
         counts
     }
 }
 
 impl Counted for RefusedCalls {
-    fn samples(&self, each: &mut dyn FnMut(&[&str], Value)) {
+    fn samples(&self, each: Each<'_>) {
         for (call, count) in self.by_name() {
             each(&[&call], count.into());
         }
@@ -224,12 +226,11 @@ impl PoolMetrics {
 
     /// Counts a request that timed out.
     pub(crate) fn request_timed_out(&self, phase: Phase) {
-        let slow = match phase {
+        self.count().timeouts.one(match phase {
             Phase::Queue => Slow::Queue,
             Phase::Open => Slow::Open,
             Phase::Teach => Slow::Teach,
-        };
-        self.count().timeouts.one(slow);
+        });
     }
 
     /// Counts a refused request.

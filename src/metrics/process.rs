@@ -29,28 +29,33 @@ static STARTED: LazyLock<Option<f64>> = LazyLock::new(|| {
 });
 
 metrics! {
-    /// The metrics of Prometheus' client libraries for a process.
+    /// The time since the start, and the metrics of Prometheus' client libraries for a process.
     pub(super) const ROWS;
 
+    /// Time since the service started
+    Gauge("", "couchdb_uptime_seconds");
     /// Processor time of the service, without its children
-    counter("settee.process_cpu_time", "process_cpu_seconds_total").unit("s");
+    Counter("settee.process_cpu_time", "process_cpu_seconds_total");
     /// Resident memory of the service, without its children
-    gauge("settee.process_resident_memory", "process_resident_memory_bytes").unit("bytes");
+    Gauge("settee.process_resident_memory", "process_resident_memory_bytes");
     /// Address space of the service
-    gauge("settee.process_virtual_memory", "process_virtual_memory_bytes").unit("bytes");
+    Gauge("settee.process_virtual_memory", "process_virtual_memory_bytes");
     /// Open file descriptors of the service
-    gauge("settee.process_open_fds", "process_open_fds");
+    Gauge("settee.process_open_fds", "process_open_fds");
     /// Limit of open file descriptors
-    gauge("settee.process_max_fds", "process_max_fds");
+    Gauge("settee.process_max_fds", "process_max_fds");
     /// Threads of the service
-    gauge("settee.process_threads", "process_threads");
+    Gauge("settee.process_threads", "process_threads");
     /// When the service started, in seconds since 1970
-    gauge("settee.start_time", "process_start_time_seconds").unit("s");
+    Gauge("settee.start_time", "process_start_time_seconds");
 }
 
 pub(super) fn gather(to: &mut Snapshot) {
-    let cpu = seconds(clock_gettime(ClockId::ProcessCPUTime));
-    to.add("process_cpu_seconds_total", &[], cpu);
+    to.add(
+        "process_cpu_seconds_total",
+        &[],
+        seconds(clock_gettime(ClockId::ProcessCPUTime)),
+    );
     if let Some(started) = *STARTED {
         to.add("process_start_time_seconds", &[], started);
     }

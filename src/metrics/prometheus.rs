@@ -4,8 +4,6 @@
 //! DIFFERS   Lines end with only a line feed; the sum of a summary is in seconds, as its name implies (CouchDB's is
 //!           in milliseconds).
 
-use std::fmt::{self, Write as _};
-
 use super::cells::Times;
 use super::definition::{Definition, Kind};
 use super::snapshot::{Family, Snapshot, Value};
@@ -31,22 +29,23 @@ pub fn prometheus_text(snapshot: &Snapshot) -> String {
 fn write_family(text: &mut String, family: &Family) {
     let definition = family.definition;
     let name = definition.prometheus;
-    let unit = match definition.unit {
+    let unit = match definition.unit() {
         "µs" => ", in microseconds",
         _ => "",
     };
     let kind = definition.kind.prometheus();
-    line(
-        text,
-        format_args!("# HELP {name} {}{unit}", definition.help),
-    );
-    line(text, format_args!("# TYPE {name} {kind}"));
+    let help = definition.help;
+    *text += &format!("# HELP {name} {help}{unit}\n# TYPE {name} {kind}\n");
     for sample in &family.samples {
-        let values = sample.labels.iter().map(String::as_str);
-        let labels: Vec<_> = definition.labels.iter().copied().zip(values).collect();
+        let labels: Vec<_> = definition
+            .labels
+            .iter()
+            .copied()
+            .zip(sample.labels.iter().map(String::as_str))
+            .collect();
         match &sample.value {
-            Value::Number(number) => line(text, format_args!("{name}{} {number}", set(&labels))),
-            Value::Real(real) => line(text, format_args!("{name}{} {real}", set(&labels))),
+            Value::Number(number) => *text += &format!("{name}{} {number}\n", set(&labels)),
+            Value::Real(real) => *text += &format!("{name}{} {real}\n", set(&labels)),
             Value::Times(times) => write_times(text, definition, &labels, times),
         }
     }
@@ -59,7 +58,7 @@ fn write_times(text: &mut String, definition: &Definition, labels: &[Label<'_>],
         for quantile in QUANTILES {
             let value = times.quantile(quantile.parse().unwrap_or_default());
             let labels = set(&[labels, &[("quantile", quantile)]].concat());
-            line(text, format_args!("{name}{labels} {value}"));
+            *text += &format!("{name}{labels} {value}\n");
         }
     } else {
         let bounds = times
@@ -67,12 +66,11 @@ fn write_times(text: &mut String, definition: &Definition, labels: &[Label<'_>],
             .map(|(bound, count)| (bound.to_string(), count));
         for (bound, count) in bounds.chain([("+Inf".to_owned(), times.count())]) {
             let labels = set(&[labels, &[("le", &bound)]].concat());
-            line(text, format_args!("{name}_bucket{labels} {count}"));
+            *text += &format!("{name}_bucket{labels} {count}\n");
         }
     }
-    let (labels, sum) = (set(labels), times.sum().as_secs_f64());
-    line(text, format_args!("{name}_sum{labels} {sum}"));
-    line(text, format_args!("{name}_count{labels} {}", times.count()));
+    let (labels, sum, count) = (set(labels), times.sum().as_secs_f64(), times.count());
+    *text += &format!("{name}_sum{labels} {sum}\n{name}_count{labels} {count}\n");
 }
 
 /// Returns labels as written after a name.
@@ -88,8 +86,4 @@ fn set(labels: &[Label<'_>]) -> String {
         format!("{name}=\"{value}\"")
     });
     format!("{{{}}}", labels.collect::<Vec<_>>().join(","))
-}
-
-fn line(text: &mut String, content: fmt::Arguments<'_>) {
-    writeln!(text, "{content}").expect("a String takes any text");
 }

@@ -5,11 +5,12 @@
 //!           while CouchDB updates them every five seconds.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use super::cells::{Counter, Gauge};
 use super::definition::metrics;
 use super::job_groups::JobGroups;
+use crate::query_server::lock;
 use policy::schedule::{Census, Totals};
 use replication::counters::{self, Counters};
 use replication::endpoint::Http;
@@ -25,96 +26,96 @@ metrics! {
     #[derive(Debug, Default)]
     pub struct ReplicationMetrics {
         /// Replication jobs added
-        counter("couch_replicator.jobs.adds", "couchdb_couch_replicator_jobs_adds_total")
+        Counter("couch_replicator.jobs.adds", "couchdb_couch_replicator_jobs_adds_total")
             => pub adds: Counter;
         /// Replication jobs added again unchanged
-        counter("couch_replicator.jobs.duplicate_adds", "couchdb_couch_replicator_jobs_duplicate_adds_total")
+        Counter("couch_replicator.jobs.duplicate_adds", "couchdb_couch_replicator_jobs_duplicate_adds_total")
             => pub duplicate_adds: Counter;
         /// Replication jobs removed or replaced
-        counter("couch_replicator.jobs.removes", "couchdb_couch_replicator_jobs_removes_total")
+        Counter("couch_replicator.jobs.removes", "couchdb_couch_replicator_jobs_removes_total")
             => pub removes: Counter;
         /// Replication jobs started
-        counter("couch_replicator.jobs.starts", "couchdb_couch_replicator_jobs_starts_total")
+        Counter("couch_replicator.jobs.starts", "couchdb_couch_replicator_jobs_starts_total")
             => pub starts: Counter;
         /// Stopped replication runs whose jobs remain: to let other jobs run, by a pause or by a restart
-        counter("couch_replicator.jobs.stops", "couchdb_couch_replicator_jobs_stops_total")
+        Counter("couch_replicator.jobs.stops", "couchdb_couch_replicator_jobs_stops_total")
             => pub stops: Counter;
         /// Replication jobs that failed and are retried
-        counter("couch_replicator.jobs.crashes", "couchdb_couch_replicator_jobs_crashes_total")
+        Counter("couch_replicator.jobs.crashes", "couchdb_couch_replicator_jobs_crashes_total")
             => pub crashes: Counter;
         /// Replication jobs
-        gauge("couch_replicator.jobs.total", "couchdb_couch_replicator_jobs_total")
+        Gauge("couch_replicator.jobs.total", "couchdb_couch_replicator_jobs_total")
             => pub total: Gauge;
         /// Running replication jobs
-        gauge("couch_replicator.jobs.running", "couchdb_couch_replicator_jobs_running")
+        Gauge("couch_replicator.jobs.running", "couchdb_couch_replicator_jobs_running")
             => pub running: Gauge;
         /// Replication jobs waiting for their turn, or paused
-        gauge("couch_replicator.jobs.pending", "couchdb_couch_replicator_jobs_pending")
+        Gauge("couch_replicator.jobs.pending", "couchdb_couch_replicator_jobs_pending")
             => pub pending: Gauge;
         /// Replication jobs not running whose last run failed
-        gauge("couch_replicator.jobs.crashed", "couchdb_couch_replicator_jobs_crashed")
+        Gauge("couch_replicator.jobs.crashed", "couchdb_couch_replicator_jobs_crashed")
             => pub crashed: Gauge;
         /// HTTP requests of replications to databases, including retries
-        counter("couch_replicator.requests", "couchdb_couch_replicator_requests_total");
+        Counter("couch_replicator.requests", "couchdb_couch_replicator_requests_total");
         /// Answered HTTP requests of replications
-        counter("couch_replicator.responses.success", "couchdb_couch_replicator_responses_success_total");
+        Counter("couch_replicator.responses.success", "couchdb_couch_replicator_responses_success_total");
         /// Failed HTTP requests of replications, each counted once with its retries
-        counter("couch_replicator.responses.failure", "couchdb_couch_replicator_responses_failure_total");
+        Counter("couch_replicator.responses.failure", "couchdb_couch_replicator_responses_failure_total");
         /// Answered HTTP stream requests of replications
-        counter("couch_replicator.stream_responses.success", "couchdb_couch_replicator_stream_responses_success_total");
+        Counter("couch_replicator.stream_responses.success", "couchdb_couch_replicator_stream_responses_success_total");
         /// Failed HTTP stream requests of replications
-        counter("couch_replicator.stream_responses.failure", "couchdb_couch_replicator_stream_responses_failure_total");
+        Counter("couch_replicator.stream_responses.failure", "couchdb_couch_replicator_stream_responses_failure_total");
         /// HTTP requests of replications sent elsewhere by `connect_to`
-        counter("couch_replicator.connect_to_applied", "couchdb_couch_replicator_connect_to_applied_total");
+        Counter("couch_replicator.connect_to_applied", "couchdb_couch_replicator_connect_to_applied_total");
         /// Replication runs that could not start
-        counter("couch_replicator.failed_starts", "couchdb_couch_replicator_failed_starts_total");
+        Counter("couch_replicator.failed_starts", "couchdb_couch_replicator_failed_starts_total");
         /// Checkpoints written
-        counter("couch_replicator.checkpoints.success", "couchdb_couch_replicator_checkpoints_success_total");
+        Counter("couch_replicator.checkpoints.success", "couchdb_couch_replicator_checkpoints_success_total");
         /// Checkpoints that could not be written
-        counter("couch_replicator.checkpoints.failure", "couchdb_couch_replicator_checkpoints_failure_total");
+        Counter("couch_replicator.checkpoints.failure", "couchdb_couch_replicator_checkpoints_failure_total");
         /// Failures to read changes, retried or not
-        counter("couch_replicator.changes_read_failures", "couchdb_couch_replicator_changes_read_failures_total");
+        Counter("couch_replicator.changes_read_failures", "couchdb_couch_replicator_changes_read_failures_total");
         /// Runs that ended because changes could not be read
-        counter("couch_replicator.changes_reader_deaths", "couchdb_couch_replicator_changes_reader_deaths_total");
+        Counter("couch_replicator.changes_reader_deaths", "couchdb_couch_replicator_changes_reader_deaths_total");
         /// Runs that ended because their changes manager did
-        counter("couch_replicator.changes_manager_deaths", "couchdb_couch_replicator_changes_manager_deaths_total");
+        Counter("couch_replicator.changes_manager_deaths", "couchdb_couch_replicator_changes_manager_deaths_total");
         /// Runs that ended because a worker failed
-        counter("couch_replicator.worker_deaths", "couchdb_couch_replicator_worker_deaths_total");
+        Counter("couch_replicator.worker_deaths", "couchdb_couch_replicator_worker_deaths_total");
         /// Replication workers started
-        counter("couch_replicator.workers_started", "couchdb_couch_replicator_workers_started_total");
+        Counter("couch_replicator.workers_started", "couchdb_couch_replicator_workers_started_total");
         /// Documents written to targets
-        counter("couch_replicator.docs_written", "couchdb_couch_replicator_docs_written_total");
+        Counter("couch_replicator.docs_written", "couchdb_couch_replicator_docs_written_total");
         /// Full scans of the replicator database
-        counter("couch_replicator.db_scans", "couchdb_couch_replicator_db_scans_total");
+        Counter("couch_replicator.db_scans", "couchdb_couch_replicator_db_scans_total");
         /// Replicator databases found at a start
-        counter("couch_replicator.docs.dbs_found", "couchdb_couch_replicator_docs_dbs_found_total");
+        Counter("couch_replicator.docs.dbs_found", "couchdb_couch_replicator_docs_dbs_found_total");
         /// Updates of replicator documents processed
-        counter("couch_replicator.docs.db_changes", "couchdb_couch_replicator_docs_db_changes_total");
+        Counter("couch_replicator.docs.db_changes", "couchdb_couch_replicator_docs_db_changes_total");
         /// Replicator documents marked as failed
-        counter("couch_replicator.docs.failed_state_updates", "couchdb_couch_replicator_docs_failed_state_updates_total");
+        Counter("couch_replicator.docs.failed_state_updates", "couchdb_couch_replicator_docs_failed_state_updates_total");
         /// Replicator documents marked as completed
-        counter("couch_replicator.docs.completed_state_updates", "couchdb_couch_replicator_docs_completed_state_updates_total");
+        Counter("couch_replicator.docs.completed_state_updates", "couchdb_couch_replicator_docs_completed_state_updates_total");
         /// Replication jobs completed
-        counter("settee.replication_jobs_completed", "settee_replication_jobs_completed_total")
+        Counter("settee.replication_jobs_completed", "settee_replication_jobs_completed_total")
             => pub completions: Counter;
         /// Failed replication jobs without a document
-        counter("settee.replication_jobs_failed", "settee_replication_jobs_failed_total")
+        Counter("settee.replication_jobs_failed", "settee_replication_jobs_failed_total")
             => pub failures: Counter;
         /// Documents not replicated: refused by a target, or with an id that is too long or illegal
-        counter("settee.replication_documents_refused", "settee_replication_documents_refused_total")
+        Counter("settee.replication_documents_refused", "settee_replication_documents_refused_total")
             => pub refused: Counter;
         /// Paused replication jobs
-        gauge("settee.replication_jobs_paused", "settee_replication_jobs_paused")
+        Gauge("settee.replication_jobs_paused", "settee_replication_jobs_paused")
             => pub paused: Gauge;
         /// Failed replicator documents without a job (of all daemons in a fleet)
-        gauge("settee.replication_docs_failed", "settee_replication_docs_failed")
+        Gauge("settee.replication_docs_failed", "settee_replication_docs_failed")
             => pub docs_failed: Gauge;
         /// Source changes left to replicate, as each job last knew
-        gauge("settee.replication_lag_changes", "settee_replication_lag_changes").labels(&["group"]);
+        Gauge("settee.replication_lag_changes", "settee_replication_lag_changes").labels("group");
         /// Failing replication jobs, without paused ones
-        gauge("settee.replication_jobs_failing", "settee_replication_jobs_failing").labels(&["group"]);
+        Gauge("settee.replication_jobs_failing", "settee_replication_jobs_failing").labels("group");
         /// How long the longest-failing job has failed; 0: none
-        gauge("settee.replication_oldest_failing", "settee_replication_oldest_failing_seconds").unit("s").labels(&["group"]);
+        Gauge("settee.replication_oldest_failing", "settee_replication_oldest_failing_seconds").labels("group");
     }
     beside {
         /// Jobs by group.
@@ -143,22 +144,19 @@ impl ReplicationMetrics {
     /// Counts a document that this replication did not replicate; the replication is named by its document or id.
     pub(crate) fn refuse(&self, replication: String) {
         self.refused.one();
-        let by = self.refused_by.lock();
-        let mut by = by.unwrap_or_else(PoisonError::into_inner);
-        let is_named = by.len() < REFUSED_NAMES_MAX || by.contains_key(&replication);
-        *by.entry(if is_named {
+        let mut by = lock(&self.refused_by);
+        let name = if by.len() < REFUSED_NAMES_MAX || by.contains_key(&replication) {
             replication
         } else {
             OTHERS.to_owned()
-        })
-        .or_default() += 1;
+        };
+        *by.entry(name).or_default() += 1;
     }
 
     /// Returns the number of documents not replicated since the start, by the replication's document or id, or
     /// [`OTHERS`].
     pub(crate) fn refused_by(&self) -> BTreeMap<String, u64> {
-        let by = self.refused_by.lock();
-        by.unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.refused_by).clone()
     }
 
     /// Returns the number of documents written to targets.
@@ -169,7 +167,7 @@ impl ReplicationMetrics {
 
     /// Publishes an event's changes: the current number of jobs, and the counts before and after it.
     pub(crate) fn publish(&self, census: &Census, before: &Totals, after: &Totals) {
-        let counters = [
+        for (counter, before, after) in [
             (&self.adds, before.adds, after.adds),
             (&self.removes, before.removes, after.removes),
             (&self.starts, before.starts, after.starts),
@@ -177,18 +175,16 @@ impl ReplicationMetrics {
             (&self.crashes, before.crashes, after.crashes),
             (&self.failures, before.failures, after.failures),
             (&self.completions, before.completions, after.completions),
-        ];
-        for (counter, before, after) in counters {
+        ] {
             counter.add(after - before);
         }
-        let gauges = [
+        for (gauge, number) in [
             (&self.total, census.total),
             (&self.running, census.running),
             (&self.pending, census.pending),
             (&self.crashed, census.crashed),
             (&self.paused, census.paused),
-        ];
-        for (gauge, number) in gauges {
+        ] {
             gauge.set(number as u64);
         }
     }

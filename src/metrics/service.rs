@@ -62,13 +62,13 @@ metrics! {
     pub(super) const CONNECTIONS;
 
     /// Open connections of a service
-    gauge("settee.service_connections", "settee_service_connections").labels(&["service"]);
+    Gauge("settee.service_connections", "settee_service_connections").labels("service");
     /// Accepted connections of a service
-    counter("settee.service_accepted", "settee_service_accepted_total").labels(&["service"]);
+    Counter("settee.service_accepted", "settee_service_accepted_total").labels("service");
     /// Received from a service's clients
-    counter("settee.service_received_bytes", "settee_service_received_bytes_total").unit("bytes").labels(&["service"]);
+    Counter("settee.service_received_bytes", "settee_service_received_bytes_total").labels("service");
     /// Sent to a service's clients
-    counter("settee.service_sent_bytes", "settee_service_sent_bytes_total").unit("bytes").labels(&["service"]);
+    Counter("settee.service_sent_bytes", "settee_service_sent_bytes_total").labels("service");
 }
 
 metrics! {
@@ -76,16 +76,16 @@ metrics! {
     #[derive(Debug, Default)]
     pub struct ServiceMetrics {
         /// 1 while a service accepts connections, 0 while they wait in the system's queue
-        gauge("settee.service_listening", "settee_service_listening").labels(&["service"])
+        Gauge("settee.service_listening", "settee_service_listening").labels("service")
             => pub listening: Gauge;
         /// Times that a service stopped accepting because all its processes were lent
-        counter("settee.service_limit_reached", "settee_service_limit_reached_total").labels(&["service"])
+        Counter("settee.service_limit_reached", "settee_service_limit_reached_total").labels("service")
             => pub limit_reached: Counter;
         /// Ends of a service's connections: client (closed in order), gone (its client left during work), refused (no
         /// process), exit (the process ended), protocol (the process broke it), timeout (no answer in time), idle
         /// (nothing sent for too long), unread (answers not read), session (session_timeout), too_much (too much sent),
         /// shutdown
-        counter("settee.service_ends", "settee_service_ends_total").labels(&["service", "reason"])
+        Counter("settee.service_ends", "settee_service_ends_total").labels("service", "reason")
             => ends: CountersBy<LendEnd>;
     }
     beside {

@@ -4,11 +4,12 @@
 //!           [`ServiceState::status`] joins it with the state of its pool.
 //! PROMISES  `status`, HTTP, the metrics and tests read the state of a service only here.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use strum::IntoStaticStr;
 
 use super::ServiceMetrics;
+use crate::query_server::lock;
 use crate::query_server::status::{PoolStatus, ServiceStatus};
 
 /// Why a service accepts no connections: they wait in the system's queue.
@@ -59,12 +60,12 @@ impl ServiceState {
 
     /// Sets its address and pool.
     pub(crate) fn set_place(&self, place: ServicePlace) {
-        self.with(|now| now.0 = place);
+        lock(&self.now).0 = place;
     }
 
     /// Sets whether it accepts connections, and if not, why.
     pub(crate) fn set_closed(&self, closed: Option<Closed>) {
-        let before = self.with(|now| std::mem::replace(&mut now.1, closed));
+        let before = std::mem::replace(&mut lock(&self.now).1, closed);
         match (before, closed) {
             (Some(_), None) => self.metrics.listening.up(),
             (None, Some(_)) => self.metrics.listening.down(),
@@ -80,7 +81,7 @@ impl ServiceState {
     /// Returns its state for display; `find` finds its pool. The service is shown with the throttle, stress and limit
     /// of its pool.
     pub fn status<'a>(&self, find: impl FnOnce(&str) -> Option<&'a PoolStatus>) -> ServiceStatus {
-        let (place, closed) = self.with(|now| now.clone());
+        let (place, closed) = lock(&self.now).clone();
         let pool = find(&place.pool);
         let connections = self.metrics.connections();
         ServiceStatus {
@@ -107,12 +108,7 @@ impl ServiceState {
 
     /// Returns the pool that it lends from.
     pub fn pool(&self) -> String {
-        self.with(|now| now.0.pool.clone())
-    }
-
-    fn with<T>(&self, what: impl FnOnce(&mut (ServicePlace, Option<Closed>)) -> T) -> T {
-        // Nothing panics while it holds the lock, and the guarded value is always consistent.
-        what(&mut self.now.lock().unwrap_or_else(PoisonError::into_inner))
+        lock(&self.now).0.pool.clone()
     }
 }
 

@@ -9,8 +9,11 @@ use super::definition::{DEFINITIONS, Definition};
 
 /// Prometheus name -> index in the list of all metrics.
 static PLACES: LazyLock<FxHashMap<&str, usize>> = LazyLock::new(|| {
-    let names = DEFINITIONS.iter().map(|definition| definition.prometheus);
-    names.zip(0..).collect()
+    DEFINITIONS
+        .iter()
+        .map(|definition| definition.prometheus)
+        .zip(0..)
+        .collect()
 });
 
 /// All counts at one time.

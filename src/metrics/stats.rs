@@ -19,8 +19,7 @@ pub fn stats_json(snapshot: &Snapshot) -> Json {
         // The path is present even without a sample.
         let place = descend(&mut root, path.split('.'));
         for sample in &family.samples {
-            let labels = sample.labels.iter().map(String::as_str);
-            *descend(place, labels) = json!({
+            *descend(place, sample.labels.iter().map(String::as_str)) = json!({
                 "value": value(&sample.value),
                 "type": definition.kind.stats(),
                 "desc": definition.help,

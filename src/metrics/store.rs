@@ -1,15 +1,15 @@
 //! Metrics of the store that keeps replications.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use strum::VariantArray;
 
-use super::cells::{Counted, Counter, Gauge, Histogram};
+use super::cells::{Counted, Counter, Each, Gauge, Histogram};
 use super::definition::metrics;
 use super::names::Absorb;
-use super::snapshot::Value;
+use crate::query_server::lock;
 use store::{DatabaseRequest, StoreError, StoreObserver};
 
 metrics! {
@@ -18,16 +18,16 @@ metrics! {
     pub(crate) struct StoreMetrics {
         /// Time of requests to the store's database, including failed ones: read, write (including messages between
         /// daemons), lease (including claims and releases)
-        histogram("settee.store_request_time", "settee_store_request_seconds").unit("s").labels(&["request"])
+        Histogram("settee.store_request_time", "settee_store_request_seconds").labels("request")
             => requests: RequestTimes;
         /// Open connections to the store's database
-        gauge("settee.store_connections", "settee_store_connections")
+        Gauge("settee.store_connections", "settee_store_connections")
             => connections: Gauge;
         /// Connections made to the store's database: four, and one more for each lost connection
-        counter("settee.store_connects", "settee_store_connects_total")
+        Counter("settee.store_connects", "settee_store_connects_total")
             => connects: Counter;
         /// Writes of documents and job state that the store refused; unanswered ones are not counted
-        counter("settee.store_writes_refused", "settee_store_writes_refused_total")
+        Counter("settee.store_writes_refused", "settee_store_writes_refused_total")
             => pub refused: Counter;
     }
     beside {
@@ -39,23 +39,20 @@ metrics! {
 impl StoreMetrics {
     /// Returns why the last write was refused, if it was, and the remedy.
     pub(crate) fn refused_last(&self) -> Option<(String, &'static str)> {
-        self.last().clone()
+        lock(&self.refused_last).clone()
     }
 
     /// Returns the number of requests of each kind, including failed ones, and their total time in milliseconds.
     pub(crate) fn requests(&self) -> BTreeMap<&'static str, (u64, u64)> {
-        let requests = DatabaseRequest::VARIANTS.iter().zip(&self.requests.0);
-        let sums = requests.map(|(kind, times)| {
-            let times = times.get();
-            let milliseconds = u64::try_from(times.sum().as_millis()).unwrap_or(u64::MAX);
-            (kind.into(), (times.count(), milliseconds))
-        });
-        sums.collect()
-    }
-
-    fn last(&self) -> MutexGuard<'_, Option<(String, &'static str)>> {
-        let last = self.refused_last.lock();
-        last.unwrap_or_else(PoisonError::into_inner)
+        DatabaseRequest::VARIANTS
+            .iter()
+            .zip(&self.requests.0)
+            .map(|(kind, times)| {
+                let times = times.get();
+                let milliseconds = u64::try_from(times.sum().as_millis()).unwrap_or(u64::MAX);
+                (kind.into(), (times.count(), milliseconds))
+            })
+            .collect()
     }
 }
 
@@ -64,19 +61,14 @@ impl StoreMetrics {
 struct RequestTimes([Histogram; DatabaseRequest::VARIANTS.len()]);
 
 impl Counted for RequestTimes {
-    fn samples(&self, each: &mut dyn FnMut(&[&str], Value)) {
+    fn samples(&self, each: Each<'_>) {
         for (kind, times) in DatabaseRequest::VARIANTS.iter().zip(&self.0) {
             each(&[kind.into()], times.get().into());
         }
     }
 }
 
-impl Absorb for RequestTimes {
-    fn absorb(&self, gone: &Self) {
-        let requests = self.0.iter().zip(&gone.0);
-        requests.for_each(|(times, gone)| times.absorb(gone));
-    }
-}
+impl Absorb for RequestTimes {}
 
 impl StoreObserver for StoreMetrics {
     fn ended(&self, request: DatabaseRequest, took: Duration) {
@@ -94,10 +86,10 @@ impl StoreObserver for StoreMetrics {
 
     fn refused(&self, writes: u64, error: &StoreError) {
         self.refused.add(writes);
-        *self.last() = Some(error.cause_and_remedy());
+        *lock(&self.refused_last) = Some(error.cause_and_remedy());
     }
 
     fn accepted(&self) {
-        *self.last() = None;
+        *lock(&self.refused_last) = None;
     }
 }

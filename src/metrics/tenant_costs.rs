@@ -63,18 +63,22 @@ impl TenantCosts {
         } else {
             Some(OTHER.into())
         };
-        let row = self.rows.entry(key).or_insert_with_key(|db| TenantCost {
-            db: db.as_deref().map(str::to_owned),
-            ..TenantCost::default()
-        });
-        row.costs += call;
+        self.rows
+            .entry(key)
+            .or_insert_with_key(|db| TenantCost {
+                db: db.as_deref().map(str::to_owned),
+                ..TenantCost::default()
+            })
+            .costs += call;
     }
 
     /// Returns the databases that a query selects.
     pub(crate) fn page(&self, query: &TenantCostsQuery) -> TenantCostsPage {
-        let rows = self.rows.values();
-        let wanted = rows.filter(|row| query.db.is_none() || row.db == query.db);
-        let mut tenants: Vec<&TenantCost> = wanted.collect();
+        let mut tenants: Vec<&TenantCost> = self
+            .rows
+            .values()
+            .filter(|row| query.db.is_none() || row.db == query.db)
+            .collect();
         tenants.sort_by_key(|row| (Reverse(row.costs.sort_key(query.sort)), &row.db));
         let total_rows = tenants.len();
         tenants.truncate(query.limit.unwrap_or(usize::MAX));

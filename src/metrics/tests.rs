@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use regex::Regex;
 use serde_json::{Value as Json, json};
+use strum::VariantArray;
 
 use super::*;
 use crate::messages::process::{ExitReport, PromptError};
@@ -28,8 +29,8 @@ fn counted() -> Snapshot {
     pool.stopped(StopReason::Shutdown);
     let language = metrics.language("javascript");
     language.prompts_sent(1, b"[\"reset\"]".len());
-    for class in PromptClass::ALL {
-        language.prompt_done(class, Duration::from_micros(1500), &Ok(b"[]"));
+    for class in PromptClass::VARIANTS {
+        language.prompt_done(*class, Duration::from_micros(1500), &Ok(b"[]"));
     }
     language.prompt_done(
         PromptClass::Map,
@@ -181,16 +182,14 @@ fn prometheus_metrics_have_base_units_and_couchdbs_names() {
 fn names_follow_the_conventions() {
     for family in counted().families {
         let Definition {
-            prometheus,
-            kind,
-            unit,
-            ..
+            prometheus, kind, ..
         } = family.definition;
+        let unit = family.definition.unit();
         if let Some(own) = prometheus.strip_prefix("settee_") {
             assert_eq!(own.ends_with("_total"), *kind == Kind::Counter, "{own}");
             let stem = own.trim_end_matches("_total");
-            assert_eq!(stem.ends_with("_seconds"), *unit == "s", "{own}");
-            assert_eq!(stem.ends_with("_bytes"), *unit == "bytes", "{own}");
+            assert_eq!(stem.ends_with("_seconds"), unit == "s", "{own}");
+            assert_eq!(stem.ends_with("_bytes"), unit == "bytes", "{own}");
         }
         for sample in &family.samples {
             assert_eq!(sample.labels.len(), family.definition.labels.len());

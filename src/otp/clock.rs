@@ -63,13 +63,6 @@ impl BootClock {
         let ahead = self.ahead.load(Ordering::SeqCst);
         Duration::new(seconds, nanos) + Duration::from_millis(ahead)
     }
-
-    /// Sets it forward.
-    #[cfg(test)]
-    pub fn set_forward(&self, by: Duration) {
-        let by = u64::try_from(by.as_millis()).unwrap();
-        self.ahead.fetch_add(by, Ordering::SeqCst);
-    }
 }
 
 // The time of day, for displayed histories.
@@ -92,10 +85,6 @@ pub(crate) struct WallClock {
 
 impl WallClock {
     /// Starts a clock.
-    #[allow(
-        clippy::new_without_default,
-        reason = "a start in time is not a default"
-    )]
     pub fn new() -> Self {
         Self {
             since: Instant::now(),
@@ -123,6 +112,14 @@ pub(crate) fn system_time() -> WallTime {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    impl BootClock {
+        /// Sets it forward.
+        pub(crate) fn set_forward(&self, by: Duration) {
+            let by = u64::try_from(by.as_millis()).unwrap();
+            self.ahead.fetch_add(by, Ordering::SeqCst);
+        }
+    }
 
     #[actix_rt::test]
     async fn the_time_of_day_advances_with_paused_time() {

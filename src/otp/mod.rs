@@ -1,4 +1,4 @@
-//! Features of Erlang's OTP that actix's actors lack: monitors, links, supervision, registered names, casts, deferred
+//! Features of Erlang's OTP that actix's actors lack: monitors, supervision, registered names, casts, deferred
 //! replies, deadlines, and one clock. Nothing here depends on CouchDB.
 
 pub mod clock;

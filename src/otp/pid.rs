@@ -1,13 +1,11 @@
-//! Monitors: exactly one `Down` when the watched actor ends, for any reason; and links, which also order the watcher
-//! to end.
+//! Monitors: exactly one `Down` when the watched actor ends, for any reason.
 //!
 //! SUMMARY   A [`PidGuard`] is owned by the watched party: an actor, a connection or a plain task; others refer to it
 //!           by a [`Pid`].
-//! PROMISES  Every monitor gets one [`Down`] and every link one [`Stop`], even if it is set after the actor's death,
-//!           and after a panic, a dropped future or the end of an arbiter: `Drop` sends the notice, because nothing
-//!           else runs in all these cases (`Actor::stopped` does not).
-//! SOURCE    Erlang's `monitor/2`, `demonitor/2` with `flush`, and `link/1`; couch_proc_manager's use of them.
-//! DIFFERS   A link has one direction, and asks the linked actor to end instead of ending it.
+//! PROMISES  Every monitor gets one [`Down`], even if it is set after the actor's death, and after a panic, a dropped
+//!           future or the end of an arbiter: `Drop` sends the notice, because nothing else runs in all these cases
+//!           (`Actor::stopped` does not).
+//! SOURCE    Erlang's `monitor/2`, and `demonitor/2` with `flush`; couch_proc_manager's use of them.
 //! LIMITS    Only within one process. The reason is the latest one given to [`PidGuard::ending`]; an actor that gave
 //!           none was killed or panicked.
 
@@ -15,7 +13,6 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::otp::supervisor::Stop;
 use crate::otp::tell::Tell;
 use actix::{Message, Recipient};
 use strum::Display;
@@ -67,7 +64,6 @@ fn next_number() -> u64 {
 enum State {
     Alive {
         monitors: Vec<(MonitorRef, Recipient<Down>)>,
-        links: Vec<Recipient<Stop>>,
         ending: Option<ExitReason>,
     },
     Dead(ExitReason),
@@ -87,7 +83,6 @@ impl PidGuard {
     pub fn new() -> Self {
         let state = State::Alive {
             monitors: Vec::new(),
-            links: Vec::new(),
             ending: None,
         };
         Self {
@@ -119,28 +114,17 @@ impl Drop for PidGuard {
             ExitReason::Killed
         };
         let mut state = self.pid.lock();
-        let State::Alive {
-            monitors,
-            links,
-            ending,
-        } = &mut *state
-        else {
+        let State::Alive { monitors, ending } = &mut *state else {
             return;
         };
-        let (monitors, links) = (std::mem::take(monitors), std::mem::take(links));
+        let monitors = std::mem::take(monitors);
         let reason = ending.take().unwrap_or(silent_reason);
         *state = State::Dead(reason.clone());
         drop(state);
         for (monitor, watcher) in monitors {
             self.pid.notify(&watcher, monitor, &reason);
         }
-        links.iter().for_each(end);
     }
-}
-
-/// Ends a linked actor, which depended on this one.
-fn end(linked: &Recipient<Stop>) {
-    linked.tell(Stop { now: true });
 }
 
 /// The id of a watched actor. Cheap to clone, and does not keep the actor alive.
@@ -174,19 +158,6 @@ impl Pid {
             }
         }
         monitor
-    }
-
-    /// Links another actor to this one (`link/1`): it ends when this one has ended, at once if this one is already
-    /// dead.
-    pub(crate) fn link(&self, linked: Recipient<Stop>) {
-        let mut state = self.lock();
-        match &mut *state {
-            State::Alive { links, .. } => links.push(linked),
-            State::Dead(_) => {
-                drop(state);
-                end(&linked);
-            }
-        }
     }
 
     /// Watches the actor until the returned value is dropped.
@@ -277,20 +248,6 @@ mod tests {
         drop(ended.watch(probe.recipient()));
         drop(pid_guard);
         assert_eq!(probe.next().await.monitor, kept.monitor);
-        assert!(probe.take().is_empty());
-    }
-
-    #[actix_rt::test]
-    async fn a_linked_actor_is_stopped_once_and_at_once_if_the_other_is_already_dead() {
-        let mut probe = Probe::<Stop>::start();
-        let pid_guard = PidGuard::new();
-        let pid = pid_guard.pid();
-        pid.link(probe.recipient());
-        assert!(probe.take().is_empty());
-        drop(pid_guard);
-        assert!(probe.next().await.now);
-        pid.link(probe.recipient());
-        assert!(probe.next().await.now);
         assert!(probe.take().is_empty());
     }
 

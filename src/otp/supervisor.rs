@@ -238,8 +238,7 @@ impl Supervisor {
         };
         let last = last_running(&mut self.children);
         let how = Some(shutdown.now);
-        let asked = !last.is_empty() && last.iter().all(|child| child.asked == how);
-        if asked {
+        if !last.is_empty() && last.iter().all(|child| child.asked == how) {
             return;
         }
         if let Some(timer) = shutdown.timer.take() {

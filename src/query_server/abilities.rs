@@ -6,7 +6,7 @@
 //!           child clearly refused: by an error, by exiting, or by answering a `reduce` of two functions with anything
 //!           but two results. Otherwise it is unknown, and nothing is refused. An inconclusive probe (a
 //!           signal, a limit, no answer, a command that cannot be started) is logged and retried.
-//! CALLED    Probed by the PoolProber; read by the ProcManager, both on the pool's arbiter.
+//! CALLED    Probed and read by the ProcManager, on the pool's arbiter.
 //! SOURCE    None in CouchDB, where teaching a server without `ddoc` ends the server, and the whole manager with it
 //!           (D1). couchpy is such a server.
 //! LIMITS    One child at a time for each language is not counted by `os_process_limit`; each ability is probed until a
@@ -14,19 +14,20 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use slog::{Logger, warn};
 use strum::{EnumCount, IntoStaticStr, VariantArray};
 use tokio::time::Instant;
 
-use crate::query_server::language::LanguageName;
-use crate::query_server::probe::probe;
+use super::language::LanguageName;
+use super::lock;
+use super::probe::probe;
 use child::{CommandSpec, Spawner};
 
 /// The time limit of a probe.
-pub(crate) const PROBE_TIME_MAX: Duration = Duration::from_secs(5);
+const PROBE_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// Maximum number of children probed, one after the other, until one is conclusive.
 const TRIES_MAX: usize = 3;
@@ -136,7 +137,7 @@ impl Abilities {
 
     /// Returns the current result; `None` if a probe may find one.
     pub fn known(&self, ability: Ability) -> Option<Finding> {
-        let found = self.found();
+        let found = lock(&self.found);
         let (finding, until) = found[ability as usize].as_ref()?;
         let is_known = until.is_none_or(|until| Instant::now() < until);
         is_known.then(|| finding.clone())
@@ -144,7 +145,7 @@ impl Abilities {
 
     /// Returns them by name, for `status`: false if absent, null if open or not probed.
     pub fn by_name(&self) -> BTreeMap<String, Option<bool>> {
-        let found = self.found();
+        let found = lock(&self.found);
         let known = |found: &Option<(Finding, _)>| match found {
             Some((Finding::Present, _)) => Some(true),
             Some((Finding::Absent(_), _)) => Some(false),
@@ -198,12 +199,8 @@ impl Abilities {
         }
         let until = found.is_none().then(|| Instant::now() + RETRY_INTERVAL);
         let finding = found.unwrap_or(Finding::Open);
-        self.found()[ability as usize] = Some((finding.clone(), until));
+        lock(&self.found)[ability as usize] = Some((finding.clone(), until));
         finding
-    }
-
-    fn found(&self) -> MutexGuard<'_, Found> {
-        self.found.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -10,24 +10,25 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use serde::Serialize;
 use slog::{KV, Logger, OwnedKV, Record, Serializer};
 use tokio::time::Instant;
 
-use crate::query_server::proc_shared::ProcShared;
-use crate::query_server::request_id::RequestId;
-use crate::query_server::run_time::{RunTime, WorkingTime};
-use crate::query_server::status::Holder;
-use crate::query_server::tally::Tally;
-use crate::query_server::tenant_logs::{LineKind, TenantLine, TenantLogs};
-use crate::query_server::told::{FunctionName, Level, LogEntry, LogLine, ReportedError, Told};
+use super::lock;
+use super::proc_shared::ProcShared;
+use super::request_id::RequestId;
+use super::run_time::{RunTime, WorkingTime};
+use super::status::Holder;
+use super::tally::Tally;
+use super::tenant_logs::{LineKind, TenantLine, TenantLogs};
+use super::told::{FunctionName, Level, LogEntry, LogLine, ReportedError, Told};
 use policy::pool::Token;
 
 /// Minimum time between two readings of a process's memory: a reading costs as much as a quick call.
-pub(crate) const MEMORY_INTERVAL: Duration = Duration::from_millis(100);
+const MEMORY_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Bytes shown of a name: a longer one is cut after the character at this length, and ends with `…`. Tenants with their
 /// own row or lines have names of at most this length, so a cut name never equals one of theirs.
@@ -57,8 +58,12 @@ impl Subject {
 
     /// Returns the names' total length, in bytes.
     pub(crate) fn bytes(&self) -> usize {
-        let names = [self.db.as_ref(), self.ddoc.as_ref()].into_iter().flatten();
-        names.map(|name| name.len()).sum::<usize>() + self.function.len()
+        [self.db.as_ref(), self.ddoc.as_ref()]
+            .into_iter()
+            .flatten()
+            .map(|name| name.len())
+            .sum::<usize>()
+            + self.function.len()
     }
 }
 
@@ -110,6 +115,17 @@ struct Progress {
     functions: Vec<usize>,
 }
 
+impl Progress {
+    /// Names an error's function by its place in the call's list; the process knows only the functions being run.
+    fn place(&self, error: &mut ReportedError) {
+        if let Some(FunctionName::Index(index)) = &mut error.function
+            && let Some(place) = self.functions.get(*index)
+        {
+            *index = *place;
+        }
+    }
+}
+
 impl Call {
     pub(crate) fn new(
         request_id: RequestId,
@@ -132,7 +148,7 @@ impl Call {
     }
 
     fn progress(&self) -> MutexGuard<'_, Progress> {
-        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.progress)
     }
 
     /// Records the pool that refuses it a process.
@@ -158,13 +174,7 @@ impl Call {
         progress.is_explained = false;
         progress.is_explained_to_tenant = false;
         process.serve(token, Arc::clone(self));
-        Arc::new(Loan {
-            call: Arc::clone(self),
-            is_run: true,
-            told: Mutex::default(),
-            has_told_error: AtomicBool::new(false),
-            cpu_before: process.cpu_time(),
-        })
+        Loan::new(self, true, process.cpu_time())
     }
 
     /// Sets the functions that run from now on, by their places in the call's list; the process knows only these.
@@ -179,13 +189,9 @@ impl Call {
             // Prompts after the failed one may fail without a report.
             progress.is_explained |= !told.errors.is_empty();
         }
-        for error in &mut told.errors {
-            if let Some(FunctionName::Index(index)) = &mut error.function
-                && let Some(place) = progress.functions.get(*index)
-            {
-                *index = *place;
-            }
-        }
+        told.errors
+            .iter_mut()
+            .for_each(|error| progress.place(error));
         progress.told.append(told);
     }
 
@@ -198,19 +204,19 @@ impl Call {
             return false;
         }
         let (line, mut error) = entry.clone().read();
-        let (pool, functions) = {
+        let pool = {
             let progress = self.progress();
-            (progress.pool.clone(), progress.functions.clone())
+            error.iter_mut().for_each(|error| progress.place(error));
+            progress.pool.clone()
         };
-        if let Some(FunctionName::Index(index)) = error.as_mut().and_then(|e| e.function.as_mut()) {
-            *index = functions.get(*index).copied().unwrap_or(*index);
-        }
         let kind = match line.level {
             Level::Error => LineKind::Error,
             Level::Info | Level::Warning => LineKind::Log,
         };
-        let told = self.tenant_line(kind, pool.as_deref(), error.as_ref(), &line.message);
-        logs.note(db, told);
+        logs.note(
+            db,
+            self.tenant_line(kind, pool.as_deref(), error.as_ref(), &line.message),
+        );
         kind == LineKind::Error
     }
 
@@ -274,8 +280,7 @@ impl Call {
     /// Returns, once, a hint for each map function without any result.
     pub(crate) fn take_hints(&self) -> Vec<String> {
         let mut progress = self.progress();
-        let tally = std::mem::take(&mut progress.tally);
-        tally.hints(&progress.told.returned)
+        std::mem::take(&mut progress.tally).hints(&progress.told.returned)
     }
 
     /// Adds an error found by the service itself.
@@ -284,9 +289,9 @@ impl Call {
     }
 
     /// Adds a remark by the service itself.
-    pub(crate) fn remark(&self, level: Level, message: &str) {
+    pub(crate) fn warn(&self, message: String) {
         if self.reports {
-            let message = message.to_owned();
+            let level = Level::Warning;
             self.progress().told.log(LogLine { level, message });
         }
     }
@@ -339,7 +344,7 @@ pub(crate) fn call_log(call: Option<&Arc<Call>>, log: &Logger) -> Logger {
     call.map_or_else(|| log.clone(), |call| call.log(log))
 }
 
-fn micros(time: Duration) -> u64 {
+pub(crate) fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
@@ -404,29 +409,27 @@ impl Loan {
             function: "prompt".to_owned(),
             ..Subject::default()
         };
-        let id = RequestId::made();
-        let call = Call::new(id, who, subject, true, RunTime::Whole, None);
-        Self::beside(call)
+        let call = Call::new(RequestId::made(), who, subject, true, RunTime::Whole, None);
+        Self::new(&call, false, None)
     }
 
     /// Returns a loan that attributes log output during a lesson to the call that needs the lesson.
     pub(crate) fn of_lesson(call: &Arc<Call>) -> Arc<Self> {
-        Self::beside(Arc::clone(call))
+        Self::new(call, false, None)
     }
 
-    fn beside(call: Arc<Call>) -> Arc<Self> {
+    fn new(call: &Arc<Call>, is_run: bool, cpu_before: Option<Duration>) -> Arc<Self> {
         Arc::new(Self {
-            call,
-            is_run: false,
+            call: Arc::clone(call),
+            is_run,
             told: Mutex::default(),
             has_told_error: AtomicBool::new(false),
-            cpu_before: None,
+            cpu_before,
         })
     }
 
     fn telling(&self) -> Option<MutexGuard<'_, Telling>> {
-        let told = self.call.reports.then(|| self.told.lock());
-        told.map(|told| told.unwrap_or_else(PoisonError::into_inner))
+        self.call.reports.then(|| lock(&self.told))
     }
 
     /// Takes a line logged by the process.
@@ -491,16 +494,13 @@ impl Loan {
             return;
         };
         let cpu = process.cpu_time().zip(self.cpu_before);
-        let memory = if self.call.reports {
-            process.memory_peak(pid, MEMORY_INTERVAL)
-        } else {
-            None
-        };
+        let reports = self.call.reports;
+        let memory = reports.then(|| process.memory_peak(pid, MEMORY_INTERVAL));
         let mut progress = self.call.progress();
         if let Some((after, before)) = cpu {
             *progress.cpu.get_or_insert_default() += after.saturating_sub(before);
         }
-        progress.memory_peak_bytes = progress.memory_peak_bytes.max(memory);
+        progress.memory_peak_bytes = progress.memory_peak_bytes.max(memory.flatten());
     }
 }
 
@@ -574,8 +574,11 @@ impl FinishedCall {
     pub(crate) fn tell_tenant(&self, error: &ReportedError) {
         if let Some((logs, db)) = self.call.tenant().filter(|_| !self.is_explained_to_tenant) {
             let pool = self.pool.as_deref();
-            let kind = LineKind::Error;
-            logs.note(db, self.call.tenant_line(kind, pool, Some(error), ""));
+            logs.note(
+                db,
+                self.call
+                    .tenant_line(LineKind::Error, pool, Some(error), ""),
+            );
         }
     }
 

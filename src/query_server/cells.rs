@@ -36,12 +36,20 @@ impl Cells {
     /// Returns the cells of a configuration. `ports` are TCP ports that the service listens on besides the configured
     /// ones.
     pub(crate) fn of(config: &Arc<Config>, ports: &[u16]) -> Self {
-        Self::with(config, ports, text_of(&Surroundings::of_process()))
+        // Variables that are not UTF-8 are left out.
+        let variables = Surroundings::of_process().variables.into_iter();
+        let texts = variables.filter_map(|(name, value)| {
+            Some((name.into_string().ok()?, value.into_string().ok()?))
+        });
+        Self::with(config, ports, texts.collect())
     }
 
     fn with(config: &Arc<Config>, ports: &[u16], variables: Vec<(String, String)>) -> Self {
-        let kept = config.kept_paths().into_iter();
-        let mut hidden_paths: Vec<PathBuf> = kept.map(|(_, place)| place).collect();
+        let mut hidden_paths: Vec<PathBuf> = config
+            .kept_paths()
+            .into_iter()
+            .map(|(_, place)| place)
+            .collect();
         hidden_paths.sort();
         hidden_paths.dedup();
         let mut refused_ports = [&*config.own_ports(), ports].concat();
@@ -100,34 +108,24 @@ impl Known {
     fn environment(&self, env: &[String]) -> Vec<(String, String)> {
         let is_passed_on =
             |name: &str| PASSED_ON.contains(&name) || name.starts_with(PASSED_ON_PREFIX);
-        let passed_on = self.variables.iter().filter(|(name, _)| is_passed_on(name));
-        let mut environment: Vec<(String, String)> = passed_on.cloned().collect();
+        let mut environment: Vec<(String, String)> = self
+            .variables
+            .iter()
+            .filter(|(name, _)| is_passed_on(name))
+            .cloned()
+            .collect();
         for entry in env {
-            let found = match entry.split_once('=') {
-                Some((name, value)) => Some((name, value)),
-                None => self.variable(entry).map(|value| (&**entry, value)),
+            let inherited = || {
+                let variable = self.variables.iter().find(|(name, _)| name == entry)?;
+                Some((&*variable.0, &*variable.1))
             };
-            if let Some((name, value)) = found {
+            if let Some((name, value)) = entry.split_once('=').or_else(inherited) {
                 environment.retain(|(known, _)| known != name);
                 environment.push((name.to_owned(), value.to_owned()));
             }
         }
         environment
     }
-
-    fn variable(&self, name: &str) -> Option<&str> {
-        let found = self.variables.iter().find(|(known, _)| known == name);
-        found.map(|(_, value)| &**value)
-    }
-}
-
-/// Returns the variables; those that are not UTF-8 are omitted.
-fn text_of(surroundings: &Surroundings) -> Vec<(String, String)> {
-    let variables = surroundings.variables.iter();
-    let texts = variables.filter_map(|(name, value)| Some((name.to_str()?, value.to_str()?)));
-    texts
-        .map(|(name, value)| (name.to_owned(), value.to_owned()))
-        .collect()
 }
 
 #[cfg(test)]

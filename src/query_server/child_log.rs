@@ -8,13 +8,14 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use slog::{Logger, info, warn};
 
+use super::call::{Call, call_log};
+use super::lock;
 use crate::otp::clock::Clock;
-use crate::query_server::call::Call;
 use child::stderr::LINE_BYTES_MAX;
 use policy::time::Timestamp;
 
@@ -60,8 +61,7 @@ pub struct PoolLog(Mutex<Used>);
 
 impl PoolLog {
     fn take(&self, bytes: usize, of: usize, now: Timestamp) -> bool {
-        let mut used = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        used.take(bytes, of, BYTES_PERIOD, now)
+        lock(&self.0).take(bytes, of, BYTES_PERIOD, now)
     }
 }
 
@@ -110,9 +110,7 @@ impl ChildLog {
 
     /// Returns the log, attributed to the current call.
     fn log(&self) -> Logger {
-        let call = self.call.borrow();
-        let named = call.as_ref().map(|call| call.log(&self.log));
-        named.unwrap_or_else(|| self.log.clone())
+        call_log(self.call.borrow().as_ref(), &self.log)
     }
 
     /// Logs a line of `log()`.
@@ -141,10 +139,15 @@ impl ChildLog {
     fn admit<'a>(self: &Rc<Self>, text: &'a str) -> Option<&'a str> {
         let line = &text[..text.floor_char_boundary(LINE_BYTES_MAX)];
         let now = self.clock.now();
+        let bytes_of_call = self
+            .call
+            .borrow()
+            .as_ref()
+            .map_or(0, |call| call.subject.bytes());
         let mut lines = self.lines.borrow_mut();
         let admitted = lines.take(1, self.terms.lines_max, LINES_PERIOD, now)
             && (self.terms.pool).take(
-                written(line) + self.bytes_of_call(),
+                written(line) + bytes_of_call,
                 self.terms.pool_bytes_max,
                 now,
             );
@@ -152,12 +155,6 @@ impl ChildLog {
             self.leave_out(now);
         }
         admitted.then_some(line)
-    }
-
-    /// Returns the bytes of the call's names in a record.
-    fn bytes_of_call(&self) -> usize {
-        let call = self.call.borrow();
-        call.as_ref().map_or(0, |call| call.subject.bytes())
     }
 
     fn leave_out(self: &Rc<Self>, now: Timestamp) {

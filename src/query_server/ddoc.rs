@@ -7,8 +7,8 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use super::language::LanguageName;
 use crate::operations::{NAME_BYTES_MAX, check_name};
-use crate::query_server::language::LanguageName;
 use json::object::RawObject;
 use policy::pool::{DdocKey, TaughtText};
 

@@ -7,14 +7,14 @@
 //! CALLED    By the manager, which decides what to select, and by the process's actor, which sends the line before a
 //!           holder's line.
 
-use std::fmt::Write;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use data_encoding::HEXLOWER;
 use serde::Deserialize;
 
+use super::prompt;
 use crate::config::password::random;
-use crate::query_server::prompt;
 use policy::pool::{ClientId, Select, Tenant};
 
 /// How a process with isolates is started.
@@ -27,11 +27,7 @@ pub struct IsolateTerms {
 impl IsolateTerms {
     /// Makes the terms of a process with this maximum of isolates.
     pub(crate) fn new(max: u32) -> Self {
-        let mut nonce = String::new();
-        for byte in random::<16>() {
-            write!(nonce, "{byte:02x}").expect("writing to a string cannot fail");
-        }
-        let nonce = nonce.into();
+        let nonce = HEXLOWER.encode(&random::<16>()).into();
         Self { max, nonce }
     }
 

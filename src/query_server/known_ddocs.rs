@@ -9,11 +9,12 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::mem;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use sha2::{Digest, Sha256};
 
 use super::ddoc::{Ddoc, TextDigest};
+use super::lock;
 use policy::pool::DdocKey;
 
 /// Maximum number of bytes of design documents kept.
@@ -55,7 +56,7 @@ impl KnownDdocs {
         id: Arc<str>,
         digest: TextDigest,
     ) -> Option<Arc<Ddoc>> {
-        self.kept().get(&(Arc::clone(db), id, digest))
+        lock(&self.kept).get(&(Arc::clone(db), id, digest))
     }
 
     /// Keeps a design document sent as the text `sent`. Returns it, or the earlier document sent with the same text.
@@ -63,12 +64,18 @@ impl KnownDdocs {
         // Texts that differ only in members that are not taught share a key.
         let is_whole = ddoc.key.text.as_str().len() == sent.len();
         let text = is_whole.then(|| (Arc::clone(db), ddoc.key.clone()));
-        if let Some(known) = text.as_ref().and_then(|text| self.kept().sent_again(text)) {
+        if let Some(known) = text
+            .as_ref()
+            .and_then(|text| lock(&self.kept).sent_again(text))
+        {
             return known;
         }
-        let digest = Sha256::digest(sent).into();
-        let name = (Arc::clone(db), Arc::clone(&ddoc.key.id), digest);
-        let mut kept = self.kept();
+        let name = (
+            Arc::clone(db),
+            Arc::clone(&ddoc.key.id),
+            Sha256::digest(sent).into(),
+        );
+        let mut kept = lock(&self.kept);
         if let Some(known) = kept.get(&name) {
             return known;
         }
@@ -78,11 +85,6 @@ impl KnownDdocs {
             kept.evict(self.bytes_max);
         }
         ddoc
-    }
-
-    // A panic elsewhere leaves it usable: at worst an entry is not evicted.
-    fn kept(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -181,7 +183,7 @@ mod tests {
             assert!(Arc::ptr_eq(&kept, &find(&known, "shop", text).unwrap()));
             assert_eq!(kept.key.text.as_str(), plain);
         }
-        assert_eq!(known.kept().ddocs.len(), 2);
+        assert_eq!(lock(&known.kept).ddocs.len(), 2);
     }
 
     #[test]
@@ -201,7 +203,7 @@ mod tests {
         let long = ddoc("d", &"x".repeat(room));
         assert_eq!(&*keep(&known, "shop", &long).key.id, "d");
         assert!(find(&known, "shop", &long).is_none());
-        let kept = known.kept();
+        let kept = lock(&known.kept);
         assert_eq!(kept.bytes, room);
         assert_eq!(
             [kept.ddocs.len(), kept.by_text.len(), kept.by_use.len()],

@@ -12,7 +12,7 @@ use std::borrow::Cow;
 use bytes::Bytes;
 use serde_json::value::RawValue;
 
-use crate::query_server::told::LogEntry;
+use super::told::LogEntry;
 use json::cursor::Cursor;
 use json::string::unescape;
 

@@ -230,6 +230,8 @@ async fn answer(child: &mut UnpooledChild, expected: &Value) -> Result<Outcome, 
 }
 
 fn quoted(line: &Bytes) -> String {
-    let text = String::from_utf8_lossy(line);
-    text.chars().take(QUOTED_CHARACTERS).collect()
+    String::from_utf8_lossy(line)
+        .chars()
+        .take(QUOTED_CHARACTERS)
+        .collect()
 }

@@ -1,14 +1,16 @@
 //! The state of a process that can be read without its actor.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use strum::EnumCount;
 
-use crate::query_server::call::Call;
-use crate::query_server::prompt_error::{ExitReport, PromptError};
+use super::call::Call;
+use super::lock;
+use super::prompt_error::{ExitReport, PromptError};
 use child::cell::rest::Orders;
 use child::usage;
 use policy::pool::{Condition, Select, Tenant, Token};
@@ -23,11 +25,11 @@ const BESIDE_PAUSE: u32 = 100;
 /// The state of a process, shared by its actor, the manager and its holder.
 ///
 /// Each field names its writer. The lender is the opener until it has passed the process on, and then the manager.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct ProcShared {
     /// The PID, `None` inside this program.
     pub os_pid: Option<u32>,
-    born: Instant,
+    born: Born,
     /// The current token. Written by the lender.
     assignment: AtomicU64,
     /// Unanswered prompts. Written by its actor.
@@ -74,6 +76,16 @@ pub struct ProcShared {
     orders: Mutex<Option<Orders>>,
     /// Why it ends or has ended, and since when. Written by its actor.
     exit_error: OnceLock<(Instant, PromptError)>,
+}
+
+/// When a process was described.
+#[derive(Debug)]
+struct Born(Instant);
+
+impl Default for Born {
+    fn default() -> Self {
+        Self(Instant::now())
+    }
 }
 
 /// Items sent to a process before a line of its holder.
@@ -131,7 +143,7 @@ pub(crate) enum ProcFlag {
     Bounded,
 }
 
-/// No token is ever zero.
+/// The assignment of a process that is not lent, as a new one is: no token is ever zero.
 const UNASSIGNED: u64 = 0;
 
 /// The manager's own token for teaching and resetting a process.
@@ -142,50 +154,31 @@ impl ProcShared {
     pub fn new(os_pid: Option<u32>) -> Arc<Self> {
         Arc::new(Self {
             os_pid,
-            born: Instant::now(),
-            assignment: AtomicU64::new(UNASSIGNED),
-            in_flight: AtomicU32::new(0),
-            prompted_under: AtomicU64::new(UNASSIGNED),
-            flags: Default::default(),
-            prompted_at: AtomicU64::new(0),
-            taken_back_at: AtomicU64::new(0),
-            lesson: AtomicU64::new(0),
-            first: Mutex::default(),
-            evicted: Mutex::default(),
-            left_reset: Mutex::default(),
-            memory: Mutex::default(),
-            last_cpu_time: OnceLock::new(),
-            beside: Mutex::default(),
-            turned_at: AtomicU64::new(0),
-            served: Mutex::default(),
-            command: OnceLock::new(),
-            prompt_bound: Mutex::default(),
-            orders: Mutex::default(),
-            exit_error: OnceLock::new(),
+            ..Self::default()
         })
     }
 
     /// Lends the process under `token`: prompts with other tokens are refused from now on. Resumes a suspended one.
     pub fn assign(&self, token: Token) {
-        if let Some(orders) = &mut *self.lock_orders() {
+        if let Some(orders) = &mut *lock(&self.orders) {
             orders.go_on();
         }
         self.turn();
-        self.assignment.store(token.0, Ordering::Release);
+        self.assignment.store(token.0, Release);
     }
 
     /// Bounds the prompts of the next borrower. Called by the manager only, before it lends the process.
     pub(crate) fn bound_prompts(&self, bound: Option<PromptBound>) {
         if bound.is_some() || self.is(ProcFlag::Bounded) {
             self.set(ProcFlag::Bounded, bound.is_some());
-            *self.lock_prompt_bound() = bound;
+            *lock(&self.prompt_bound) = bound;
         }
     }
 
     /// Returns the maximum response time for the current holder.
     pub(crate) fn prompt_bound(&self) -> Option<PromptBound> {
         self.is(ProcFlag::Bounded)
-            .then(|| self.lock_prompt_bound().clone())
+            .then(|| lock(&self.prompt_bound).clone())
             .flatten()
     }
 
@@ -195,7 +188,7 @@ impl ProcShared {
         if select.is_some() {
             self.set(ProcFlag::Selects, true);
         }
-        let mut first = self.lock_first();
+        let mut first = lock(&self.first);
         first.config = Some(config);
         // An unsent earlier selection remains.
         first.select = select.or(first.select.take());
@@ -207,13 +200,13 @@ impl ProcShared {
     pub(crate) fn take_first(&self) -> First {
         self.set(ProcFlag::LeftByAnother, false);
         self.set(ProcFlag::Selects, false);
-        std::mem::take(&mut *self.lock_first())
+        std::mem::take(&mut *lock(&self.first))
     }
 
     /// Records evicted isolates. Called by its actor only.
     pub(crate) fn note_evicted(&self, tenants: Vec<Tenant>) {
         if !tenants.is_empty() {
-            self.lock_evicted().extend(tenants);
+            lock(&self.evicted).extend(tenants);
             self.set(ProcFlag::Evicted, true);
         }
     }
@@ -224,104 +217,84 @@ impl ProcShared {
             return Vec::new();
         }
         self.set(ProcFlag::Evicted, false);
-        std::mem::take(&mut *self.lock_evicted())
+        std::mem::take(&mut *lock(&self.evicted))
     }
 
     /// Records that a call ended with this `reset`; `None`: a prompt followed. Called by the process's actor only.
     pub(crate) fn set_left_reset(&self, line: Option<Bytes>) {
-        *self.lock_left_reset() = line;
+        *lock(&self.left_reset) = line;
     }
 
     /// Returns whether a call ended with a `reset` and no prompt followed.
     pub(crate) fn is_left_by_call(&self) -> bool {
-        self.lock_left_reset().is_some()
+        lock(&self.left_reset).is_some()
     }
 
     /// Returns whether it was left reset by this line, so its holder need not resend it.
     pub(crate) fn is_left_reset(&self, line: &Bytes) -> bool {
-        !self.is(ProcFlag::Selects) && self.lock_left_reset().as_ref() == Some(line)
-    }
-
-    fn lock_prompt_bound(&self) -> MutexGuard<'_, Option<PromptBound>> {
-        let bound = self.prompt_bound.lock();
-        bound.unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn lock_left_reset(&self) -> MutexGuard<'_, Option<Bytes>> {
-        let left = self.left_reset.lock();
-        left.unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn lock_first(&self) -> MutexGuard<'_, First> {
-        self.first.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn lock_evicted(&self) -> MutexGuard<'_, Vec<Tenant>> {
-        self.evicted.lock().unwrap_or_else(PoisonError::into_inner)
+        !self.is(ProcFlag::Selects) && lock(&self.left_reset).as_ref() == Some(line)
     }
 
     /// Ends the loan: prompts are refused until it is lent again.
     pub(crate) fn unassign(&self, now: Timestamp) {
-        let now = now.as_nanoseconds();
-        self.taken_back_at.store(now, Ordering::Relaxed);
-        self.lesson.store(0, Ordering::Relaxed);
+        self.taken_back_at.store(now.as_nanoseconds(), Relaxed);
+        self.lesson.store(0, Relaxed);
         self.turn();
-        self.assignment.store(UNASSIGNED, Ordering::Release);
+        self.assignment.store(UNASSIGNED, Release);
     }
 
     /// Starts a new state now.
     fn turn(&self) {
-        let now = u64::try_from(self.age().as_nanos()).unwrap_or(u64::MAX);
-        self.turned_at.store(now, Ordering::Relaxed);
+        self.turned_at.store(
+            u64::try_from(self.age().as_nanos()).unwrap_or(u64::MAX),
+            Relaxed,
+        );
     }
 
     /// Sets the orders that suspend it while it is not lent. Called by its actor only.
     pub(crate) fn set_orders(&self, orders: Option<Orders>) {
-        *self.lock_orders() = orders;
+        *lock(&self.orders) = orders;
     }
 
     /// Returns whether it can be suspended.
     pub(crate) fn can_rest(&self) -> bool {
-        self.lock_orders().is_some()
+        lock(&self.orders).is_some()
     }
 
     /// Suspends its cell until it is lent. Called by the lender only.
     pub(crate) fn rest(&self) {
-        if let Some(orders) = &mut *self.lock_orders() {
+        if let Some(orders) = &mut *lock(&self.orders) {
             orders.rest();
         }
     }
 
     /// Re-suspends processes that resumed in its suspended cell. Called by the lender only.
     pub(crate) fn rest_again(&self) {
-        if let Some(orders) = &mut *self.lock_orders() {
+        if let Some(orders) = &mut *lock(&self.orders) {
             orders.rest_again();
         }
     }
 
     /// Resumes it permanently, because it ends or is about to. Called by its actor only.
     pub(crate) fn stay_awake(&self) {
-        if let Some(mut orders) = self.lock_orders().take() {
+        if let Some(mut orders) = lock(&self.orders).take() {
             orders.go_on();
         }
     }
 
-    fn lock_orders(&self) -> MutexGuard<'_, Option<Orders>> {
-        self.orders.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Records the call that it was lent for under `token`. Called by its holder only.
     pub(crate) fn serve(&self, token: Token, call: Arc<Call>) {
-        *self.lock_served() = Some((token, call));
+        *lock(&self.served) = Some((token, call));
     }
 
     /// Returns the call that it is lent for, if any, and when it was lent, returned or began to end.
     pub(crate) fn work(&self) -> Occupation {
-        let served = self.lock_served();
-        let served = served.as_ref();
-        let call = served.filter(|(token, _)| self.is_assigned_to(*token));
-        let turned_at = Duration::from_nanos(self.turned_at.load(Ordering::Relaxed));
-        let turned_at = self.born + turned_at;
+        let served = lock(&self.served);
+        let call = served
+            .as_ref()
+            .filter(|(token, _)| self.is_assigned_to(*token));
+        let turned_at = Duration::from_nanos(self.turned_at.load(Relaxed));
+        let turned_at = self.born.0 + turned_at;
         let ending_since = self.exit_error.get().map(|(since, _)| *since);
         Occupation {
             since: ending_since.map_or(turned_at, |since| since.max(turned_at)),
@@ -329,19 +302,15 @@ impl ProcShared {
         }
     }
 
-    fn lock_served(&self) -> MutexGuard<'_, Option<(Token, Arc<Call>)>> {
-        self.served.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Records the duration of lessons for its next borrower. Called by the manager only.
     pub(crate) fn set_lesson(&self, took: Duration) {
-        let took = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
-        self.lesson.store(took, Ordering::Relaxed);
+        self.lesson
+            .store(u64::try_from(took.as_micros()).unwrap_or(u64::MAX), Relaxed);
     }
 
     /// Returns the duration of lessons for its current holder.
     pub(crate) fn lesson(&self) -> Duration {
-        Duration::from_micros(self.lesson.load(Ordering::Relaxed))
+        Duration::from_micros(self.lesson.load(Relaxed))
     }
 
     /// Returns the PID of the program that runs the functions. A command in a cell is known once it has answered.
@@ -357,8 +326,10 @@ impl ProcShared {
     /// Returns its processor time: its command's current time, plus that of its descendants as of at most
     /// [`BESIDE_INTERVAL`] ago, or longer if reading is slow. For an ending process the time at its end.
     pub(crate) fn cpu_time(&self) -> Option<Duration> {
-        let last = self.last_cpu_time.get().copied();
-        last.unwrap_or_else(|| self.cpu_time_now())
+        self.last_cpu_time
+            .get()
+            .copied()
+            .unwrap_or_else(|| self.cpu_time_now())
     }
 
     /// Records its final processor time, unless known. Called before its end is announced.
@@ -372,7 +343,7 @@ impl ProcShared {
         if !self.is(ProcFlag::Launcher) {
             return Some(own);
         }
-        let mut beside = self.beside.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut beside = lock(&self.beside);
         let now = Instant::now();
         let (next, time) = beside.unwrap_or((now, Duration::ZERO));
         if next > now {
@@ -386,7 +357,7 @@ impl ProcShared {
 
     /// Returns its peak memory in bytes, as of at most `age` ago; for a cell, of all existing processes.
     pub(crate) fn memory_peak(&self, pid: u32, age: Duration) -> Option<u64> {
-        let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut memory = lock(&self.memory);
         let is_old = memory.is_none_or(|(read, _)| read.elapsed() >= age);
         if is_old {
             let launcher = self.os_pid.filter(|_| self.is(ProcFlag::Launcher));
@@ -401,13 +372,13 @@ impl ProcShared {
 
     /// Returns the current assignment.
     pub(crate) fn token(&self) -> Option<Token> {
-        let token = self.assignment.load(Ordering::Acquire);
+        let token = self.assignment.load(Acquire);
         (token != UNASSIGNED).then_some(Token(token))
     }
 
     /// Returns whether `token` is the current assignment.
     pub(crate) fn is_assigned_to(&self, token: Token) -> bool {
-        token.0 != UNASSIGNED && self.assignment.load(Ordering::Acquire) == token.0
+        token.0 != UNASSIGNED && self.assignment.load(Acquire) == token.0
     }
 
     /// Returns whether it is lent, or taught or reset by the manager.
@@ -416,40 +387,39 @@ impl ProcShared {
     }
 
     pub(crate) fn set(&self, flag: ProcFlag, value: bool) {
-        self.flags[flag as usize].store(value, Ordering::Relaxed);
+        self.flags[flag as usize].store(value, Relaxed);
     }
 
     pub(crate) fn is(&self, flag: ProcFlag) -> bool {
-        self.flags[flag as usize].load(Ordering::Relaxed)
+        self.flags[flag as usize].load(Relaxed)
     }
 
     /// Counts sent prompts. Called by the process's actor only.
     pub fn prompts_sent(&self, count: u32) {
-        self.in_flight.fetch_add(count, Ordering::Relaxed);
-        let assignment = self.assignment.load(Ordering::Acquire);
-        self.prompted_under.store(assignment, Ordering::Relaxed);
+        self.in_flight.fetch_add(count, Relaxed);
+        self.prompted_under
+            .store(self.assignment.load(Acquire), Relaxed);
     }
 
     /// Counts an answered prompt. Called by the process's actor only.
     pub(crate) fn prompt_answered(&self) {
-        self.in_flight.fetch_sub(1, Ordering::Relaxed);
+        self.in_flight.fetch_sub(1, Relaxed);
     }
 
     /// Returns the number of unanswered prompts.
     pub fn in_flight(&self) -> u32 {
-        self.in_flight.load(Ordering::Relaxed)
+        self.in_flight.load(Relaxed)
     }
 
     /// Restarts the process's idle time. Called by the process's actor only.
     pub(crate) fn note_activity(&self, now: Timestamp) {
-        self.prompted_at
-            .store(now.as_nanoseconds(), Ordering::Relaxed);
+        self.prompted_at.store(now.as_nanoseconds(), Relaxed);
     }
 
     /// Returns the time since the process was last prompted or returned.
     pub(crate) fn idle_time(&self, now: Timestamp) -> Duration {
-        let prompted = self.prompted_at.load(Ordering::Relaxed);
-        let taken_back = self.taken_back_at.load(Ordering::Relaxed);
+        let prompted = self.prompted_at.load(Relaxed);
+        let taken_back = self.taken_back_at.load(Relaxed);
         now.since(Timestamp::from_nanoseconds(prompted.max(taken_back)))
     }
 
@@ -474,13 +444,14 @@ impl ProcShared {
 
     /// Returns the error of prompts to an ended process.
     pub fn gone(&self) -> PromptError {
-        let unknown = || PromptError::Exited(ExitReport::default());
-        self.exit_error().cloned().unwrap_or_else(unknown)
+        self.exit_error()
+            .cloned()
+            .unwrap_or_else(|| PromptError::Exited(ExitReport::default()))
     }
 
     /// Returns the process's age.
     pub(crate) fn age(&self) -> Duration {
-        self.born.elapsed()
+        self.born.0.elapsed()
     }
 
     /// Returns whether an ended process ended by its own fault, after its first `reset` and before it had worked for a
@@ -510,7 +481,7 @@ impl ProcShared {
     /// Judges the condition of a process that was lent under `token`, and whose client died or dropped it: if it was
     /// prompted, it is reset before anyone else gets it.
     pub(crate) fn condition_on_loss(&self, token: Token) -> Condition {
-        let was_prompted = self.prompted_under.load(Ordering::Relaxed) == token.0;
+        let was_prompted = self.prompted_under.load(Relaxed) == token.0;
         match self.condition_on_return() {
             Condition::Clean if was_prompted => Condition::NeedsReset,
             condition => condition,

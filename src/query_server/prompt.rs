@@ -6,8 +6,8 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use strum::{IntoStaticStr, VariantArray};
 
-use crate::query_server::ddoc::{DEFAULT_LANGUAGE, Ddoc};
-use crate::query_server::language::LanguageName;
+use super::ddoc::{DEFAULT_LANGUAGE, Ddoc};
+use super::language::LanguageName;
 use couchjs::{CONSOLE, REPORT, TEXT_REASONS};
 use json::cursor::Cursor;
 
@@ -59,8 +59,7 @@ impl Command {
     /// Like [`Self::of`], for what is known to be one line: a long one is not searched.
     pub(crate) fn of_line(line: &[u8]) -> Option<Self> {
         debug_assert!(memchr::memchr(b'\n', line).is_none());
-        let inside = line.trim_ascii().strip_prefix(b"[")?;
-        let word = first_word(inside.trim_ascii_start());
+        let word = first_word(line.trim_ascii().strip_prefix(b"[")?.trim_ascii_start());
         let is_parsed = word == b"ddoc" || word.starts_with(b"list_") || word.contains(&b'\\');
         if is_parsed {
             return Self::parse(line);
@@ -157,7 +156,7 @@ impl Command {
 ///
 /// # Source
 /// couch_os_process, bump_cmd_time_stat/2.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum PromptClass {
     /// `map_doc`.
@@ -178,26 +177,6 @@ pub enum PromptClass {
     DdocOther,
     /// Anything else.
     Other,
-}
-
-impl PromptClass {
-    /// All of them, in order.
-    pub const ALL: [Self; 9] = [
-        Self::Map,
-        Self::Reduce,
-        Self::Reset,
-        Self::AddFun,
-        Self::DdocNew,
-        Self::DdocVdu,
-        Self::DdocFilter,
-        Self::DdocOther,
-        Self::Other,
-    ];
-
-    /// Returns its name in metrics.
-    pub fn name(self) -> &'static str {
-        self.into()
-    }
 }
 
 /// Maximum bytes of a command that are searched for its first word.

@@ -8,8 +8,8 @@ use serde::Serialize;
 
 use child::cell::report::MetLimit;
 
-use crate::query_server::line::ErrorLine;
-use crate::query_server::prompt::Command;
+use super::line::ErrorLine;
+use super::prompt::Command;
 
 /// The party at fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -217,10 +217,9 @@ impl PromptError {
 
     /// Makes the error of a line that broke the protocol.
     pub(crate) fn protocol(what: &'static str, line: &[u8]) -> Self {
-        let quoted = &line[..line.len().min(EXCERPT_BYTES)];
         Self::Protocol {
             what,
-            excerpt: String::from_utf8_lossy(quoted).into_owned(),
+            excerpt: String::from_utf8_lossy(&line[..line.len().min(EXCERPT_BYTES)]).into_owned(),
         }
     }
 

@@ -27,8 +27,10 @@ impl RequestId {
     pub(crate) fn of(given: Option<&str>) -> Self {
         let is_printable = |name: &&str| name.bytes().all(|byte| (b' '..=b'~').contains(&byte));
         let fits = |name: &&str| (1..=BYTES_MAX).contains(&name.len());
-        let given = given.filter(fits).filter(is_printable);
-        given.map_or_else(Self::made, |name| Self(Name::Given(name.into())))
+        given
+            .filter(fits)
+            .filter(is_printable)
+            .map_or_else(Self::made, |name| Self(Name::Given(name.into())))
     }
 
     pub(crate) fn made() -> Self {

@@ -6,7 +6,7 @@
 
 use serde::Deserialize;
 
-use crate::query_server::told::{FunctionName, Told};
+use super::told::{FunctionName, Told};
 
 /// Maximum number of functions of a call that get hints.
 const HINTS_MAX: usize = 10;

@@ -17,10 +17,10 @@ use serde_json::value::RawValue;
 use super::prompt::{Command, leaves_list_open, reset};
 
 /// Maximum bytes of lines kept for one client.
-pub(crate) const TAUGHT_BYTES_MAX: usize = 4 << 20;
+const TAUGHT_BYTES_MAX: usize = 4 << 20;
 
 /// Maximum lines kept for one client.
-pub(crate) const TAUGHT_LINES_MAX: usize = 512;
+const TAUGHT_LINES_MAX: usize = 512;
 
 /// Returns the client's timeout for lines, from its `reset`.
 pub fn timeout_of(reset: &[u8]) -> Option<Duration> {
@@ -39,7 +39,7 @@ fn taught_id(line: &[u8]) -> Option<String> {
 }
 
 /// One client's lessons.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Taught {
     reset: Option<Bytes>,
     /// Libraries and functions since the last `reset`.
@@ -59,14 +59,8 @@ impl Taught {
     /// Keeps at most this many bytes, and at most [`TAUGHT_BYTES_MAX`].
     pub fn new(bytes_max: usize) -> Self {
         Self {
-            reset: None,
-            views: Vec::new(),
-            ddocs: FxHashMap::default(),
-            bytes: 0,
             bytes_max: bytes_max.min(TAUGHT_BYTES_MAX),
-            list_open: false,
-            views_lost: false,
-            ddocs_lost: false,
+            ..Self::default()
         }
     }
 

@@ -11,19 +11,20 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
 use bytes::Bytes;
 use rustc_hash::FxHashMap;
-use serde::ser::{Error, SerializeStruct};
+use serde::ser::Error;
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 use tokio::sync::Notify;
 
+use super::lock;
+use super::request_id::RequestId;
 use crate::logging::timestamp;
 use crate::otp::clock::system_time;
-use crate::query_server::request_id::RequestId;
 
 /// Maximum number of lines of a tenant.
 pub(crate) const LINES_MAX: usize = 1_000;
@@ -32,7 +33,7 @@ pub(crate) const LINES_MAX: usize = 1_000;
 pub(crate) const BYTES_MAX: usize = 1 << 20;
 
 /// Maximum number of bytes of all tenants' lines.
-pub(crate) const TOTAL_BYTES_MAX: usize = 64 << 20;
+const TOTAL_BYTES_MAX: usize = 64 << 20;
 
 /// Maximum number of tenants with lines.
 pub(crate) const TENANTS_MAX: usize = 10_000;
@@ -250,15 +251,18 @@ impl LogPage {
 /// `{"lines": [LINE, ..], "last": N}`.
 impl Serialize for LogPage {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        let lines: Vec<_> = self
+        #[derive(Serialize)]
+        struct Page {
+            lines: Vec<Box<RawValue>>,
+            last: u64,
+        }
+        let lines = self
             .texts()
             .map(RawValue::from_string)
             .collect::<Result<_, _>>()
             .map_err(S::Error::custom)?;
-        let mut page = to.serialize_struct("LogPage", 2)?;
-        page.serialize_field("lines", &lines)?;
-        page.serialize_field("last", &self.last)?;
-        page.end()
+        let last = self.last;
+        Page { lines, last }.serialize(to)
     }
 }
 
@@ -269,11 +273,6 @@ impl TenantLogs {
             groups: std::array::from_fn(|_| Notify::new()),
             hasher: RandomState::new(),
         })
-    }
-
-    /// Ignores poisoning: each statement leaves the guarded value consistent.
-    fn rows(&self) -> MutexGuard<'_, Rows> {
-        self.rows.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns a notifier of further lines of a tenant; it may fire without any. Start waiting before you request the
@@ -288,14 +287,14 @@ impl TenantLogs {
             return;
         }
         let line = Bytes::from(line.rest());
-        self.rows().add(db, line);
+        lock(&self.rows).add(db, line);
         self.news(db).notify_waiters();
     }
 
     /// Returns a tenant's first lines after the number `since`, at most [`PAGE_LINES_MAX`]. With 0 or an unknown
     /// number, starts with the oldest.
     pub(crate) fn page(&self, db: &str, since: u64) -> LogPage {
-        let rows = self.rows();
+        let rows = lock(&self.rows);
         let Some(row) = rows.rows.get(db) else {
             return LogPage {
                 last: since,
@@ -409,7 +408,7 @@ mod tests {
         );
         assert_eq!(lines[0]["lines"], LINES_MAX - (lines.len() - 1));
         assert_eq!(lines[1]["message"].as_str().unwrap().len(), TEXT_BYTES_MAX);
-        assert!(logs.rows().rows["shop"].bytes <= BYTES_MAX);
+        assert!(lock(&logs.rows).rows["shop"].bytes <= BYTES_MAX);
     }
 
     #[test]
@@ -419,7 +418,7 @@ mod tests {
         fill("old");
         let (_, last) = read(&logs, "old", 0);
         fill("used");
-        let full = logs.rows().rows["used"].bytes;
+        let full = lock(&logs.rows).rows["used"].bytes;
         let count = TOTAL_BYTES_MAX / full;
         for number in 2..count {
             fill(&format!("db{number}"));
@@ -429,7 +428,7 @@ mod tests {
         fill("new");
         assert_eq!(read(&logs, "old", last), (Vec::new(), last));
         assert!(!read(&logs, "used", 0).0.is_empty());
-        assert!(logs.rows().bytes <= TOTAL_BYTES_MAX);
+        assert!(lock(&logs.rows).bytes <= TOTAL_BYTES_MAX);
         note(&logs, "old", "back");
         let (lines, _) = read(&logs, "old", last - 2);
         assert_eq!(lines[0], serde_json::json!({"kind": "lost", "lines": 2}));
@@ -444,7 +443,7 @@ mod tests {
         for number in 0..TENANTS_MAX {
             note(&logs, &format!("db{number}"), "x");
         }
-        assert_eq!(logs.rows().rows.len(), TENANTS_MAX);
+        assert_eq!(lock(&logs.rows).rows.len(), TENANTS_MAX);
         assert_eq!(read(&logs, "first", last), (Vec::new(), last));
         note(&logs, "first", "y");
         let (lines, now) = read(&logs, "first", last);

@@ -7,7 +7,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::query_server::tally::Returned;
+use super::tally::Returned;
 
 /// Maximum log lines kept for a call.
 pub(crate) const LINES_MAX: usize = 1_000;
@@ -16,10 +16,10 @@ pub(crate) const LINES_MAX: usize = 1_000;
 pub(crate) const LINE_BYTES_MAX: usize = 256 << 10;
 
 /// Maximum errors kept for a call, and maximum return values.
-pub(crate) const ERRORS_MAX: usize = 100;
+const ERRORS_MAX: usize = 100;
 
 /// Maximum total length of the errors and return values kept for a call, in bytes.
-pub(crate) const ERROR_BYTES_MAX: usize = 256 << 10;
+const ERROR_BYTES_MAX: usize = 256 << 10;
 
 /// The severity of a log line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -84,15 +84,15 @@ impl ReportedError {
             Some(FunctionName::Path(path)) => Some(path),
             _ => None,
         };
-        let others = [path, self.doc.as_ref(), self.module.as_ref()];
-        let shown = [self.source_line.as_ref(), self.caret.as_ref()];
-        let texts = others
+        let optional = [&self.doc, &self.module, &self.source_line, &self.caret];
+        optional
             .into_iter()
-            .chain(shown)
             .flatten()
+            .chain(path)
             .chain([&self.name, &self.message])
-            .chain(&self.stack);
-        texts.map(String::len).sum()
+            .chain(&self.stack)
+            .map(String::len)
+            .sum()
     }
 }
 

@@ -1,10 +1,10 @@
 //! The result of trying a cell: which of its layers hold on this machine.
 //!
-//! PROMISES  Written once, by the PoolProber; pools with the same cell share it.
+//! PROMISES  Written once, by the ProcManager; pools with the same cell share it.
 
 use std::sync::{Arc, OnceLock};
 
-use crate::query_server::status::SandboxStatus;
+use super::status::SandboxStatus;
 use child::cell::layers::Layers;
 use child::cell::trial::CellTrial;
 
@@ -21,7 +21,7 @@ impl TriedCell {
         Arc::new(Self { trial, found })
     }
 
-    /// Sets the result; only the first call counts. Called by the PoolProber only.
+    /// Sets the result; only the first call counts. Called by the ProcManager only.
     pub(crate) fn set_found(&self, found: Result<Layers, String>) {
         let _ = self.found.set(found);
     }

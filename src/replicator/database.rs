@@ -23,8 +23,9 @@ pub const NAME: &str = "_replicator";
 /// The database. Cheap to clone.
 #[derive(Clone)]
 pub struct Database {
-    store: Store,
-    states: Arc<DocStates>,
+    pub(crate) store: Store,
+    /// The states of its documents.
+    pub(crate) states: Arc<DocStates>,
     config: watch::Receiver<Arc<Config>>,
 }
 
@@ -41,23 +42,13 @@ pub struct Written {
 pub type Refused = (String, DocumentError);
 
 impl Database {
-    /// Makes a database of a store; `states` are the states of its documents.
+    /// Makes a database of a store.
     pub fn new(store: Store, states: Arc<DocStates>, config: watch::Receiver<Arc<Config>>) -> Self {
         Self {
             store,
             states,
             config,
         }
-    }
-
-    /// Returns the states of the documents.
-    pub fn states(&self) -> &Arc<DocStates> {
-        &self.states
-    }
-
-    /// Returns its store.
-    pub fn store(&self) -> &Store {
-        &self.store
     }
 
     /// Writes documents that have ids; each has its own result, in the same order.
@@ -120,13 +111,15 @@ impl Database {
             .into_iter()
             .map(|row| to_import(row, &defaults))
             .collect();
-        let imports = read.iter().flatten().cloned().collect();
-        let mut imported = self.store.import(imports).await?.into_iter();
-        let results = read.into_iter().map(|read| {
-            let id = read?.id;
-            Ok((id, imported.next().unwrap_or(Imported::Conflict)))
-        });
-        Ok(results.collect())
+        let mut imported = self
+            .store
+            .import(read.iter().flatten().cloned().collect())
+            .await?
+            .into_iter();
+        Ok(read
+            .into_iter()
+            .map(|read| Ok((read?.id, imported.next().unwrap_or(Imported::Conflict))))
+            .collect())
     }
 
     async fn write_local(
@@ -139,12 +132,12 @@ impl Database {
             Err(error) => return Ok(Err(error)),
         };
         let body = (!incoming.deleted).then(|| incoming.members.to_string());
-        let written = self
+        Ok(self
             .store
             .edit_local(local_name(id), expected, body)
-            .await?;
-        let rev = written.map(|number| local_rev(number, incoming.deleted));
-        Ok(rev.map_err(|_| DocumentError::Conflict))
+            .await?
+            .map(|number| local_rev(number, incoming.deleted))
+            .map_err(|_| DocumentError::Conflict))
     }
 
     /// Returns a `_local/` document with its id and revision.
@@ -154,8 +147,12 @@ impl Database {
     pub async fn local(&self, id: &str) -> Result<Option<DocMembers>, StoreError> {
         let found = self.store.local(local_name(id)).await?;
         Ok(found.map(|found| {
-            let members = DocMembers::parse(&found.body).unwrap_or_default();
-            with_head(id, &local_rev(found.number, false), false, members)
+            with_head(
+                id,
+                &local_rev(found.number, false),
+                false,
+                DocMembers::parse(&found.body).unwrap_or_default(),
+            )
         }))
     }
 }
@@ -170,8 +167,9 @@ fn local_rev(number: u64, deleted: bool) -> String {
 }
 
 fn local_number(rev: &str) -> Result<u64, DocumentError> {
-    let number = rev.strip_prefix("0-").and_then(|text| text.parse().ok());
-    number.ok_or_else(invalid_rev)
+    rev.strip_prefix("0-")
+        .and_then(|text| text.parse().ok())
+        .ok_or_else(invalid_rev)
 }
 
 fn edit(id: &str, incoming: Incoming) -> Result<Edit, DocumentError> {

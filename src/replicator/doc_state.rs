@@ -59,14 +59,19 @@ impl DocState {
 
     /// Returns the names of all states of jobs and documents, separated by commas.
     pub fn names() -> String {
-        let all = Self::OF_DOCS.into_iter().chain([Self::Paused]);
-        all.map(Self::name).collect::<Vec<_>>().join(", ")
+        Self::OF_DOCS
+            .into_iter()
+            .chain([Self::Paused])
+            .map(Self::name)
+            .collect::<Vec<_>>()
+            .join(", ")
     }
 
     /// Returns the state of a job in lists of jobs; `None` for a state of documents without a job.
     pub fn of_job(self) -> Option<JobState> {
-        let mut jobs = JobState::ALL.into_iter();
-        jobs.find(|job| Self::from(*job) == self)
+        JobState::ALL
+            .into_iter()
+            .find(|job| Self::from(*job) == self)
     }
 
     /// Returns the class that documents in this state are counted in.
@@ -80,8 +85,9 @@ impl DocState {
 
     /// Returns the state of a class; `None` for that of design documents.
     pub(super) fn of_class(class: Class) -> Option<Self> {
-        let mut all = Self::OF_DOCS.into_iter();
-        all.find(|state| state.class() == class)
+        Self::OF_DOCS
+            .into_iter()
+            .find(|state| state.class() == class)
     }
 
     /// Returns its rank in a list by trouble: the first need attention most.

@@ -13,18 +13,10 @@ use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
 
 use super::members::DocMembers;
+use super::state;
 use crate::operations::LONG_NAME_BYTES_MAX;
 use replication::spec::{Defaults, DocRef, Replication, UserCtx, strip_url};
 use store::{Document, Revision};
-
-/// Members with a leading underscore that a document may have besides `_id`, `_rev` and `_deleted`.
-const STATE_MEMBERS: &[&str] = &[
-    super::state::STATE,
-    super::state::TIME,
-    super::state::REASON,
-    super::state::ID,
-    super::state::STATS,
-];
 
 /// Members that other databases send with a document, and that have no meaning in a write.
 const IGNORED_MEMBERS: &[&str] = &[
@@ -91,19 +83,12 @@ pub(crate) fn kind_of(id: &str) -> Result<DocKind, DocumentError> {
     if id.len() > LONG_NAME_BYTES_MAX {
         return illegal("Document id is too long");
     }
-    if let Some(rest) = id.strip_prefix("_design/") {
-        return if rest.is_empty() {
-            illegal("Illegal document id `_design/`")
-        } else {
-            Ok(DocKind::Design)
-        };
-    }
-    if let Some(rest) = id.strip_prefix("_local/") {
-        return if rest.is_empty() {
-            illegal("Illegal document id `_local/`")
-        } else {
-            Ok(DocKind::Local)
-        };
+    for (prefix, kind) in [("_design/", DocKind::Design), ("_local/", DocKind::Local)] {
+        match id.strip_prefix(prefix) {
+            Some("") => return illegal(&format!("Illegal document id `{prefix}`")),
+            Some(_) => return Ok(kind),
+            None => {}
+        }
     }
     if id.starts_with('_') {
         illegal("Only reserved document ids may start with underscore.")
@@ -122,12 +107,8 @@ pub(crate) struct Person {
 }
 
 impl Person {
-    fn name(&self) -> Value {
-        self.name.clone().map_or(Value::Null, Value::String)
-    }
-
     /// Returns whether they may read a document's credentials.
-    pub(crate) fn reads_credentials(&self, members: &DocMembers) -> bool {
+    pub fn reads_credentials(&self, members: &DocMembers) -> bool {
         self.is_admin || self.name.is_some() && members.text("owner") == self.name
     }
 }
@@ -151,15 +132,8 @@ impl Incoming {
     /// # Errors
     /// It is not a JSON object, its id is illegal, or a member with a leading underscore is invalid.
     pub fn of(text: &str) -> Result<Self, DocumentError> {
-        let members = DocMembers::parse(text).map_err(|_| {
-            let text = "Document must be a JSON object";
-            DocumentError::BadRequest(text.to_owned())
-        })?;
-        Self::of_members(members)
-    }
-
-    /// Like [`Incoming::of`], from members.
-    pub(super) fn of_members(mut members: DocMembers) -> Result<Self, DocumentError> {
+        let mut members = DocMembers::parse(text)
+            .map_err(|_| DocumentError::BadRequest("Document must be a JSON object".to_owned()))?;
         let mut text = |name: &str, wrong: DocumentError| match members.remove(name) {
             None => Ok(None),
             Some(raw) => {
@@ -177,12 +151,8 @@ impl Incoming {
         let rev = text("_rev", invalid_rev())?;
         let deleted: bool = members
             .remove("_deleted")
-            .map_or("false".to_owned(), |raw| raw.get().to_owned())
-            .parse()
-            .map_err(|_| {
-                let text = "`_deleted` must be a boolean";
-                DocumentError::Special(text.to_owned())
-            })?;
+            .map_or(Ok(false), |raw| raw.get().parse())
+            .map_err(|_| DocumentError::Special("`_deleted` must be a boolean".to_owned()))?;
         members.retain(|name, text| match name {
             "_attachments" => text.get() != "{}",
             name => !IGNORED_MEMBERS.contains(&name),
@@ -190,7 +160,7 @@ impl Incoming {
         for name in members.names().filter(|name| name.starts_with('_')) {
             let text = match name {
                 "_attachments" => "attachments are not kept in the replicator database".to_owned(),
-                name if STATE_MEMBERS.contains(&name) => continue,
+                name if state::MEMBERS.contains(&name) => continue,
                 name => format!("Bad special document member: {name}"),
             };
             return Err(DocumentError::Special(text));
@@ -225,14 +195,12 @@ pub fn check(
         return Ok(kind);
     }
     set_owner(&mut incoming.members, writer)?;
-    let state = incoming.members.text(super::state::STATE);
-    if state.as_deref() == Some(super::state::FAILED) {
+    let state = incoming.members.text(state::STATE);
+    if state.as_deref() == Some(state::FAILED) {
         return Ok(kind);
     }
-    match parse(id, &incoming.members, defaults) {
-        Ok(_) => Ok(kind),
-        Err(why) => Err(DocumentError::Forbidden(why)),
-    }
+    parse(id, &incoming.members, defaults).map_err(DocumentError::Forbidden)?;
+    Ok(kind)
 }
 
 /// Parses the replication that a document requests.
@@ -241,12 +209,16 @@ pub fn check(
 /// Why it requests no valid replication, in words.
 pub fn parse(id: &str, members: &DocMembers, defaults: &Defaults) -> Result<Replication, String> {
     let body = &members.value();
-    let doc = DocRef {
+    Replication::parse(body, defaults, UserCtx::of_body(body), Some(doc_ref(id)))
+        .map_err(|error| error.to_string())
+}
+
+/// Returns the reference to a document of this database.
+pub(crate) fn doc_ref(id: &str) -> DocRef {
+    DocRef {
         database: super::NAME.to_owned(),
         id: id.to_owned(),
-    };
-    let user = UserCtx::of_body(body);
-    Replication::parse(body, defaults, user, Some(doc)).map_err(|error| error.to_string())
+    }
 }
 
 /// Returns the replication that a document requests under the default configuration, which allows the most; `None` if
@@ -257,15 +229,16 @@ pub(crate) fn asked_by(id: &str, members: &DocMembers) -> Option<Replication> {
 }
 
 fn set_owner(members: &mut DocMembers, writer: &Person) -> Result<(), DocumentError> {
-    let name = writer.name();
+    let name: Value = writer.name.clone().into();
     match members.get("owner") {
         None => {}
         Some(owner) if owner == name => return Ok(()),
         Some(Value::Null) if writer.is_admin => {}
         Some(_) if writer.is_admin => return Ok(()),
         Some(_) => {
-            let text = "Can't update replication documents from other users.";
-            return Err(DocumentError::Forbidden(text.to_owned()));
+            return Err(DocumentError::Forbidden(
+                "Can't update replication documents from other users.".to_owned(),
+            ));
         }
     }
     members.set("owner", name);
@@ -303,13 +276,10 @@ pub(super) fn strip(members: &mut DocMembers) -> bool {
 /// Returns an endpoint without the parts that only its owner may read; `None` if it has none.
 fn without_credentials(endpoint: &RawValue) -> Option<Box<RawValue>> {
     let stripped = match (
-        serde_json::from_str(endpoint.get()),
+        serde_json::from_str::<String>(endpoint.get()),
         DocMembers::parse(endpoint.get()),
     ) {
-        (Ok(url), _) => {
-            let url: String = url;
-            to_raw_value(&strip_url(&url))
-        }
+        (Ok(url), _) => to_raw_value(&strip_url(&url)),
         (_, Ok(mut members)) => {
             members.retain(|name, _| !matches!(name, "headers" | "auth"));
             if let Some(url) = members.raw("url").and_then(without_credentials) {

@@ -22,8 +22,7 @@ impl ServerIdentity {
             return Ok(identity.clone());
         }
         let uuid = store.uuid().await?;
-        let identity = self.0.get_or_init(|| on_this_host(uuid));
-        Ok(identity.clone())
+        Ok(self.0.get_or_init(|| on_this_host(uuid)).clone())
     }
 
     /// Returns the identity if it is known. No job starts before it is known.
@@ -39,6 +38,9 @@ pub(crate) fn on_this_host(uuid: String) -> Identity {
         name if name.is_empty() => "localhost".to_owned(),
         name => name.into_owned(),
     };
-    let port = PORT;
-    Identity { uuid, host, port }
+    Identity {
+        uuid,
+        host,
+        port: PORT,
+    }
 }

@@ -23,8 +23,10 @@ impl Kept {
         let value: Value = serde_json::from_str(text).unwrap_or_default();
         let pause = |paused: &Value| {
             let by: Arc<str> = paused["by"].as_str()?.into();
-            let since = WallTime::from_micros(paused["since"].as_u64()?);
-            Some(Pause { by, since })
+            Some(Pause {
+                by,
+                since: WallTime::from_micros(paused["since"].as_u64()?),
+            })
         };
         let priority = value["priority"]
             .as_i64()

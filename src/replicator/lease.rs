@@ -14,7 +14,8 @@ use policy::ownership::{Claim, Epoch};
 /// The lease of an epoch.
 #[derive(Debug)]
 pub(crate) struct EpochLease {
-    epoch: Epoch,
+    /// The owner's epoch.
+    pub epoch: Epoch,
     clock: BootClock,
     /// Until when checkpoints may begin, in microseconds of the clock; 0: it has ended.
     until: AtomicU64,
@@ -30,11 +31,6 @@ impl EpochLease {
         }
     }
 
-    /// Returns the owner's epoch.
-    pub const fn epoch(&self) -> Epoch {
-        self.epoch
-    }
-
     /// Sets until when checkpoints may begin.
     pub fn set_until(&self, until: Duration) {
         let until = u64::try_from(until.as_micros()).unwrap_or(u64::MAX);
@@ -47,8 +43,8 @@ impl EpochLease {
     }
 
     fn left(&self) -> Option<Duration> {
-        let until = Duration::from_micros(self.until.load(Ordering::SeqCst));
-        let left = until.checked_sub(self.clock.now())?;
+        let left = Duration::from_micros(self.until.load(Ordering::SeqCst))
+            .checked_sub(self.clock.now())?;
         Some(left).filter(|left| !left.is_zero())
     }
 }
@@ -57,13 +53,15 @@ impl EpochLease {
 #[derive(Debug)]
 pub(crate) struct DocLease {
     lease: Arc<EpochLease>,
-    claim: Claim,
-    is_extra: bool,
+    /// The claim that owns the document.
+    pub claim: Claim,
+    /// Whether the document is closed to daemons that cannot reach its servers: their back-off does not apply here.
+    pub is_extra: bool,
     is_lost: AtomicBool,
 }
 
 impl DocLease {
-    /// Begins a claim. `is_extra`: the document is closed to daemons that cannot reach its servers.
+    /// Begins a claim.
     pub fn new(lease: Arc<EpochLease>, claim: Claim, is_extra: bool) -> Arc<Self> {
         Arc::new(Self {
             lease,
@@ -71,17 +69,6 @@ impl DocLease {
             is_extra,
             is_lost: AtomicBool::new(false),
         })
-    }
-
-    /// Returns the claim that owns the document.
-    pub const fn claim(&self) -> Claim {
-        self.claim
-    }
-
-    /// Returns whether the document is closed to daemons that cannot reach its servers: their back-off does not apply
-    /// here.
-    pub const fn is_extra(&self) -> bool {
-        self.is_extra
     }
 
     /// Returns the claim's owner.
@@ -101,8 +88,7 @@ impl DocLease {
 
     /// Returns the guard for checkpoints of the document's job.
     pub fn guard(self: &Arc<Self>) -> CheckpointGuard {
-        let lease: Arc<Self> = Arc::clone(self);
-        CheckpointGuard::of(lease)
+        CheckpointGuard::of(self.clone())
     }
 }
 

@@ -60,8 +60,10 @@ impl DocMembers {
 
     /// Returns the text of a value.
     pub fn raw(&self, name: &str) -> Option<&RawValue> {
-        let found = self.0.iter().find(|(known, _)| known == name);
-        found.map(|(_, text)| &**text)
+        self.0
+            .iter()
+            .find(|(known, _)| known == name)
+            .map(|(_, text)| &**text)
     }
 
     /// Parses a value; `None` if there is no such member, or a number in it is out of range.
@@ -91,8 +93,9 @@ impl DocMembers {
     }
 
     fn texts(&self) -> impl Iterator<Item = (&str, &str)> {
-        let members = self.0.iter();
-        members.map(|(name, text)| (name.as_str(), text.get()))
+        self.0
+            .iter()
+            .map(|(name, text)| (name.as_str(), text.get()))
     }
 
     /// Returns the number of members.
@@ -108,8 +111,10 @@ impl DocMembers {
     /// Returns the object with all values parsed. A value with a number out of range becomes `null`.
     pub fn value(&self) -> Value {
         let members = self.0.iter().map(|(name, text)| {
-            let value = serde_json::from_str(text.get()).unwrap_or_default();
-            (name.clone(), value)
+            (
+                name.clone(),
+                serde_json::from_str(text.get()).unwrap_or_default(),
+            )
         });
         Value::Object(members.collect::<Map<_, _>>())
     }

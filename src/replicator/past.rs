@@ -132,15 +132,18 @@ fn entry(value: &Value, last: &mut Option<Arc<Reason>>) -> Option<HistoryEntry> 
         None if name == "crashed" => HistoryEvent::Crashed(crash(value, last)?),
         None => return None,
     };
-    let at = WallTime::from_micros(value["at"].as_u64()?);
-    Some(HistoryEntry { at, what })
+    Some(HistoryEntry {
+        at: WallTime::from_micros(value["at"].as_u64()?),
+        what,
+    })
 }
 
 fn crash(value: &Value, last: &mut Option<Arc<Reason>>) -> Option<Arc<Reason>> {
     let (text, short) = (value["reason"].as_str()?, value["short"].as_str()?);
     let reason = Reason::with_short(text, short, value["rate_limited"].as_bool()?);
-    let same = last.take_if(|last| **last == reason);
-    let reason = same.unwrap_or_else(|| Arc::new(reason));
+    let reason = last
+        .take_if(|last| **last == reason)
+        .unwrap_or_else(|| Arc::new(reason));
     *last = Some(Arc::clone(&reason));
     Some(reason)
 }

@@ -57,7 +57,8 @@ pub(crate) struct Selection {
     /// Names without `*` and `?`, and whether a job with that name was found.
     names: BTreeMap<String, bool>,
     states: Option<Vec<JobState>>,
-    doc_states: Vec<DocState>,
+    /// The selected states that only documents without a job have.
+    pub doc_states: Vec<DocState>,
 }
 
 impl Selection {
@@ -88,8 +89,11 @@ impl Selection {
                 format!("{name:?} is not a state: choose from {known}")
             })
         };
-        let listed = asked.states.drain(..).map(state);
-        let mut doc_states = listed.collect::<Result<Vec<_>, _>>()?;
+        let mut doc_states = asked
+            .states
+            .drain(..)
+            .map(state)
+            .collect::<Result<Vec<_>, _>>()?;
         let states = JobState::ALL
             .into_iter()
             .filter(|one| doc_states.contains(&(*one).into()));
@@ -115,11 +119,6 @@ impl Selection {
         if self.states.is_none() {
             self.doc_states = DocState::TROUBLED.to_vec();
         }
-    }
-
-    /// Returns the selected states that only documents without a job have.
-    pub fn doc_states(&self) -> &[DocState] {
-        &self.doc_states
     }
 
     /// Returns whether jobs are selected by state alone, or not restricted at all.
@@ -156,8 +155,11 @@ impl Selection {
 
     /// Returns the names that match no job.
     pub fn into_missing(self) -> Vec<String> {
-        let missing = self.names.into_iter().filter(|(_, is_known)| !is_known);
-        missing.map(|(name, _)| name).collect()
+        self.names
+            .into_iter()
+            .filter(|(_, is_known)| !is_known)
+            .map(|(name, _)| name)
+            .collect()
     }
 }
 
@@ -210,8 +212,10 @@ impl Trouble {
 /// Counts of jobs by state and by reason.
 #[derive(Debug, Default)]
 pub(crate) struct Groups {
-    total: usize,
-    states: BTreeMap<&'static str, usize>,
+    /// The number of jobs.
+    pub total: usize,
+    /// The number of jobs by state.
+    pub states: BTreeMap<&'static str, usize>,
     groups: FxHashMap<Option<Box<str>>, JobGroup>,
 }
 
@@ -230,18 +234,7 @@ impl Groups {
                 ..JobGroup::default()
             });
         group.count += 1;
-        let name = job.state.name().to_owned();
-        *group.states.entry(name).or_default() += 1;
-    }
-
-    /// Returns the number of jobs.
-    pub const fn total(&self) -> usize {
-        self.total
-    }
-
-    /// Returns the number of jobs by state.
-    pub const fn states(&self) -> &BTreeMap<&'static str, usize> {
-        &self.states
+        *group.states.entry(job.state.name().to_owned()).or_default() += 1;
     }
 
     /// Returns the groups, largest first, at most [`GROUPS_MAX`].
@@ -344,7 +337,7 @@ mod tests {
         assert_eq!(of(&["paused"]).unwrap().states(), [JobState::Paused]);
         assert_eq!(of(&["completed"]).unwrap().states(), []);
         assert_eq!(
-            of(&["completed"]).unwrap().doc_states(),
+            of(&["completed"]).unwrap().doc_states,
             [DocState::Completed]
         );
         assert_eq!(of(&[]).unwrap().states(), JobState::ALL);
@@ -395,7 +388,7 @@ mod tests {
         order.sort();
         let names: Vec<&str> = order.iter().map(|place| &*place.2).collect();
         assert_eq!(names, ["c", "b", "d", "e", "a"]);
-        assert_eq!((groups.total(), groups.states()["crashing"]), (5, 2));
+        assert_eq!((groups.total, groups.states["crashing"]), (5, 2));
         let groups = groups.into_groups();
         let first = &groups[0];
         assert_eq!(

@@ -22,6 +22,9 @@ pub const ID: &str = "_replication_id";
 /// The counters.
 pub const STATS: &str = "_replication_stats";
 
+/// All these members. A document may have no others with a leading underscore besides `_id`, `_rev` and `_deleted`.
+pub(super) const MEMBERS: [&str; 5] = [STATE, TIME, REASON, ID, STATS];
+
 /// The state of a replication that will never run.
 pub(crate) const FAILED: &str = "failed";
 /// The state of a completed one.
@@ -113,7 +116,7 @@ pub(crate) fn is_over(members: &DocMembers) -> bool {
 /// Removes an outcome from a document. Returns whether there was one.
 pub fn remove(members: &mut DocMembers) -> bool {
     let before = members.len();
-    members.retain(|name, _| ![STATE, TIME, REASON, ID, STATS].contains(&name));
+    members.retain(|name, _| !MEMBERS.contains(&name));
     members.len() != before
 }
 

@@ -55,7 +55,7 @@ impl Known {
         Some(match (&self.row, &self.job) {
             (Some(_), Some((_, state))) => DocState::from(*state).class(),
             (Some(row), None) => row.state.shown().class(),
-            (None, _) => self.class_of_other().unwrap_or(stored),
+            (None, _) => self.other().map_or(stored, |other| other.class),
         })
     }
 
@@ -141,10 +141,10 @@ pub(crate) struct DocTable {
 impl DocTable {
     /// Handles an event of a document, and returns the actions.
     pub fn handle(&mut self, doc: &str, event: Event, now: WallTime) -> Vec<RowAction> {
-        debug_assert_eq!(event.doc(), doc, "the event belongs to this document");
         let (mut attempts, rows) = (self.attempts, self.rows);
         let actions = self.change_own(doc, |known| {
             let mut turn = RowTurn {
+                doc,
                 row: &mut known.row,
                 attempts: &mut attempts,
                 rows,
@@ -209,7 +209,7 @@ impl DocTable {
         self.change_all(|known| {
             (known.row, known.job) = (None, None);
             if let Some(owned) = &mut known.owned {
-                owned.forget_seen();
+                owned.seen = None;
             }
         });
         self.await_all();
@@ -276,8 +276,10 @@ impl DocTable {
             changed
         });
         if let Some(changed) = self.changed.as_mut().filter(|_| is_own) {
-            let known = self.known.get_key_value(id);
-            let name = known.map_or_else(|| id.into(), |(name, _)| Arc::clone(name));
+            let name = self
+                .known
+                .get_key_value(id)
+                .map_or_else(|| id.into(), |(name, _)| Arc::clone(name));
             changed.add(StatusOf::Document(name));
         }
         changed

@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use super::defaults;
 use super::document::{asked_by, members, parse};
-use super::members::DocMembers;
 use super::state::{self, STATE, is_over};
 use super::table::Wish;
 use crate::config::Replicator;
@@ -53,22 +52,19 @@ impl Reading {
                 has_state,
             };
         }
+        let wish = match parse(&document.id, &body, &defaults(config)) {
+            Ok(replication) => Wish::Run(Arc::new(replication)),
+            Err(reason) => Wish::Broken {
+                reason,
+                replication: asked_by(&document.id, &body).map(Arc::new),
+            },
+        };
         let is_state_unwanted = !config.update_docs && has_state;
         Self {
-            wish: Some(wish(&document.id, &body, config)),
+            wish: Some(wish),
             in_store: is_state_unwanted.then_some(StoreWork::RemoveState),
             has_state,
         }
-    }
-}
-
-fn wish(id: &str, body: &DocMembers, config: &Replicator) -> Wish {
-    match parse(id, body, &defaults(config)) {
-        Ok(replication) => Wish::Run(Arc::new(replication)),
-        Err(reason) => Wish::Broken {
-            reason,
-            replication: asked_by(id, body).map(Arc::new),
-        },
     }
 }
 

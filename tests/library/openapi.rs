@@ -14,7 +14,7 @@ use std::fmt::Write;
 
 use actix_web::http::StatusCode;
 use serde_json::{Map, Value, json};
-use settee::operations::{OPERATIONS, Route, Who};
+use settee::operations::{Route, Who};
 use strum::VariantArray;
 
 use crate::docs::{read, tables};
@@ -33,18 +33,16 @@ fn shapes() -> Value {
 fn described() -> Value {
     let mut shapes = shapes();
     let mut paths = Map::new();
-    for operation in OPERATIONS {
-        for route in operation.routes {
-            let shape = &shapes["routes"][format!("{route:?}")];
-            if shape.get("with").is_some() {
-                continue;
-            }
-            for (path, name) in expanded(route.path()) {
-                let id = format!("{route:?}{name}");
-                let described = method(&id, operation.sentence, *route, shape, &path);
-                let methods = paths.entry(path).or_insert_with(|| json!({}));
-                methods[route.method().as_str().to_ascii_lowercase()] = described;
-            }
+    for route in Route::VARIANTS {
+        let shape = &shapes["routes"][format!("{route:?}")];
+        if shape.get("with").is_some() {
+            continue;
+        }
+        for (path, name) in expanded(route.path()) {
+            let id = format!("{route:?}{name}");
+            let described = method(&id, route.sentence(), *route, shape, &path);
+            let methods = paths.entry(path).or_insert_with(|| json!({}));
+            methods[route.method().as_str().to_ascii_lowercase()] = described;
         }
     }
     let mut info = shapes["info"].take();

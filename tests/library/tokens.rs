@@ -139,6 +139,10 @@ const BOUND: &[(isize, &str)] = &[
          reads while its answers are not read, and long bodies, prompts, answers, listed settings and trials of cells \
          stall no thread",
     ),
+    (
+        -42_650,
+        "functions used once are where they are used, values that only passed through are read where they are needed,          and two actors that only the ProcManager knew are parts of it",
+    ),
 ];
 
 /// How far below the bound the product may be before the bound has to follow.

@@ -10,11 +10,9 @@ const BATCH_BYTES_MAX = 1 << 20;
 // How long a call collects documents, in milliseconds since its first one.
 const BATCH_MS_MAX = 50;
 
-// Maximum concurrent calls.
+// Maximum concurrent calls. So at most 300 documents are taken whose rows are not yet yielded: those of these calls,
+// and of the next one.
 const BATCHES_MAX = 2;
-
-// Maximum documents taken whose rows are not yet yielded: those of `BATCHES_MAX` calls, and of the next one.
-const STREAM_DOCS_MAX = 300;
 
 // Yields the rows of each document. `call` begins a call for documents, which ends when the given signal is aborted;
 // aborting the signal `caller` ends all calls.
@@ -143,4 +141,4 @@ class Calls {
   }
 }
 
-module.exports = { stream, BATCH_BYTES_MAX, STREAM_DOCS_MAX };
+module.exports = { stream, BATCH_BYTES_MAX };

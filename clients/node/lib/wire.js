@@ -324,7 +324,10 @@ class SocketTransport {
     signal.addEventListener("abort", late);
     try {
       await new Promise((resolve, reject) => socket.once(ready, resolve).once("error", reject));
-      return await this.#logIn(new Connection(socket));
+      const connection = new Connection(socket);
+      const reply = this.#login && (await connection.call("auth", this.#login));
+      if (reply?.error) throw serviceError(reply.error);
+      return connection;
     } catch (error) {
       socket.destroy();
       throw error.details ? error : new Unavailable(this.#cannot(error), false, error, socket);
@@ -336,12 +339,6 @@ class SocketTransport {
   #cannot({ code, message }) {
     if (code !== "ENOENT") return `cannot connect to ${this.#address}: ${message}`;
     return `there is no socket at ${this.#address}: no service runs, or its '[server] socket' is another`;
-  }
-
-  async #logIn(connection) {
-    const reply = this.#login && (await connection.call("auth", this.#login));
-    if (reply?.error) throw serviceError(reply.error);
-    return connection;
   }
 }
 

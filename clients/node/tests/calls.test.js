@@ -6,10 +6,11 @@ const net = require("node:net");
 const { basename, dirname } = require("node:path");
 const test = require("node:test");
 const settee = require("settee");
-const { BATCH_BYTES_MAX, STREAM_DOCS_MAX } = require("../node_modules/settee/lib/stream.js");
+const { BATCH_BYTES_MAX } = require("../node_modules/settee/lib/stream.js");
 const { ADDRESSES, HTTP, TABLE, TCP, UNIX, busy, collect, counting, make, scripted, silent } = require("./support.js");
 
 const COUNT = "function(doc) { emit(doc._id, 1) }";
+const STREAM_DOCS_MAX = 300;
 const HUNDRED = Array.from({ length: 100 }, (_none, number) => String(number));
 
 // Runs a test with a client for each address.

@@ -24,7 +24,6 @@ from typing import (
     Awaitable,
     Callable,
     Coroutine,
-    Dict,
     Generic,
     Iterable,
     Iterator,
@@ -95,9 +94,9 @@ def _milliseconds(seconds: Optional[float]) -> Optional[int]:
 
 def _unless_stopping(reply: Json) -> Json:
     """Returns a reply, but raises a stopping service's error, so that a retry may reach its successor."""
-    error = reply.get("error")
-    if isinstance(error, dict) and error.get("name") in ("shutting_down", "draining"):
-        raise service_error(error)
+    error = service_error(reply["error"]) if "error" in reply else None
+    if isinstance(error, Unavailable):
+        raise error
     return reply
 
 
@@ -756,12 +755,9 @@ class Client(_Calls[Chunks], Waits):
             if self._closed:
                 coroutine.close()
                 raise ClientClosed
-            self._start()
+            if self._thread.ident is None:
+                self._thread.start()
             return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
-
-    def _start(self) -> None:
-        if self._thread.ident is None:
-            self._thread.start()
 
     def _run(self, coroutine: _Coroutine) -> Any:
         return self._result(self._hand(coroutine))
@@ -896,8 +892,8 @@ def _transport(
     login = None if user is None else (user, password or "")
     if is_http:
         return HttpTransport(url, login, seconds, context)
-    protection: Dict[str, Any] = {"ssl": context or ssl.create_default_context()} if scheme == "tls" else {}
-    opening = functools.partial(asyncio.open_connection, host, port, **protection)
+    protection = (context or ssl.create_default_context()) if scheme == "tls" else None
+    opening = functools.partial(asyncio.open_connection, host, port, ssl=protection)
     return SocketTransport(opening, f"{scheme}:{url.netloc.rpartition('@')[2]}", login)
 
 

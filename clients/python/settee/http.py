@@ -84,16 +84,10 @@ class _Exchange:
         self._socket: Optional[socket.socket] = None
         self._aborted = False
 
-    def begin(self, connected: socket.socket) -> None:
+    def use(self, connected: Optional[socket.socket]) -> None:
+        """Begins to use a connection; None releases it for other requests. Raises if the caller gave up."""
         with self._lock:
             self._socket = connected
-            if self._aborted:
-                raise ConnectionAbortedError("the caller gave up")
-
-    def end(self) -> None:
-        """Releases the connection for other requests; raises if the caller gave up."""
-        with self._lock:
-            self._socket = None
             if self._aborted:
                 raise ConnectionAbortedError("the caller gave up")
 
@@ -202,12 +196,12 @@ class HttpTransport:
         try:
             if connection.sock is None:
                 connection.connect()
-            exchange.begin(connection.sock)
+            exchange.use(connection.sock)
             sent = True
             connection.request(method, path, body, self._headers_of(arguments or {}))
             answer = connection.getresponse()
             text = _text(answer)
-            exchange.end()
+            exchange.use(None)
         except _BROKEN as broken:
             connection.close()
             # The service closes idle connections: the others are probably closed too.

@@ -21,11 +21,9 @@ BATCH_BYTES_MAX = 1 << 20
 #: How long a call collects documents, in seconds since its first one.
 BATCH_SECONDS_MAX = 0.05
 
-#: Maximum concurrent calls.
+#: Maximum concurrent calls. So at most 300 documents are taken whose rows are not yet yielded: those of these calls, and
+#: of the next one.
 BATCHES_MAX = 2
-
-#: Maximum documents taken whose rows are not yet yielded: those of ``BATCHES_MAX`` calls, and of the next one.
-STREAM_DOCS_MAX = 300
 
 #: The rows of one document, for each function; a row is a key and a value.
 Rows = List[List[List[Any]]]

@@ -281,18 +281,15 @@ class SocketTransport:
     async def _open(self) -> Connection:
         connection = Connection(*await self._open_streams(limit=REPLY_BYTES_MAX))
         try:
-            await self._log_in(connection)
+            if self._login:
+                name, password = self._login
+                reply = await connection.call("auth", {"name": name, "password": password})
+                if "error" in reply:
+                    raise service_error(reply["error"])
         except BaseException:
             await connection.close()
             raise
         return connection
-
-    async def _log_in(self, connection: Connection) -> None:
-        if self._login:
-            name, password = self._login
-            reply = await connection.call("auth", {"name": name, "password": password})
-            if "error" in reply:
-                raise service_error(reply["error"])
 
     async def close(self) -> None:
         self._closed = True

@@ -17,10 +17,11 @@ import warnings
 from concurrent.futures import ThreadPoolExecutor
 
 import settee
-from settee.stream import BATCH_BYTES_MAX, STREAM_DOCS_MAX
+from settee.stream import BATCH_BYTES_MAX
 from tests.support import ADDRESSES, DEADLINE, HTTP, TABLE, TCP, UNIX, counting, described, scripted, with_ddoc
 
 COUNT = "function(doc) { emit(doc._id, 1) }"
+STREAM_DOCS_MAX = 300
 
 
 class Calls(unittest.TestCase):

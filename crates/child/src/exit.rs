@@ -10,19 +10,36 @@ const SIGNAL_STATUS: i32 = 128;
 /// The largest signal number.
 const SIGNAL_MAX: i32 = 64;
 
+/// Returns a signal's name, and what it means for a child.
 pub(super) fn signal_text(signal: i32) -> String {
-    signal_name(signal).map_or_else(|| format!("signal {signal}"), str::to_owned)
+    let name = match signal {
+        libc::SIGHUP => "SIGHUP",
+        libc::SIGINT => "SIGINT",
+        libc::SIGQUIT => "SIGQUIT",
+        libc::SIGILL => "SIGILL",
+        libc::SIGABRT => "SIGABRT (it aborted)",
+        libc::SIGBUS => "SIGBUS",
+        libc::SIGFPE => "SIGFPE",
+        libc::SIGKILL => "SIGKILL",
+        libc::SIGSEGV => "SIGSEGV (it crashed)",
+        libc::SIGPIPE => "SIGPIPE",
+        libc::SIGTERM => "SIGTERM",
+        libc::SIGSTOP => "SIGSTOP",
+        libc::SIGTSTP => "SIGTSTP",
+        libc::SIGTTIN => "SIGTTIN",
+        libc::SIGTTOU => "SIGTTOU",
+        libc::SIGXCPU => "SIGXCPU (its CPU limit)",
+        libc::SIGSYS => "SIGSYS (a forbidden system call)",
+        _ => return format!("signal {signal}"),
+    };
+    name.to_owned()
 }
 
 /// How a child ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Exit(ExitStatus);
+pub struct Exit(pub(super) ExitStatus);
 
 impl Exit {
-    pub(super) fn of(status: ExitStatus) -> Self {
-        Self(status)
-    }
-
     /// Returns the status in a shell's form: 0 to 255, or 128 plus the signal's number; -1 if there is neither.
     pub fn status(self) -> i32 {
         self.0
@@ -59,27 +76,4 @@ impl fmt::Display for Exit {
             (None, None) => f.write_str("ended"),
         }
     }
-}
-
-fn signal_name(signal: i32) -> Option<&'static str> {
-    Some(match signal {
-        libc::SIGHUP => "SIGHUP",
-        libc::SIGINT => "SIGINT",
-        libc::SIGQUIT => "SIGQUIT",
-        libc::SIGILL => "SIGILL",
-        libc::SIGABRT => "SIGABRT (it aborted)",
-        libc::SIGBUS => "SIGBUS",
-        libc::SIGFPE => "SIGFPE",
-        libc::SIGKILL => "SIGKILL",
-        libc::SIGSEGV => "SIGSEGV (it crashed)",
-        libc::SIGPIPE => "SIGPIPE",
-        libc::SIGTERM => "SIGTERM",
-        libc::SIGSTOP => "SIGSTOP",
-        libc::SIGTSTP => "SIGTSTP",
-        libc::SIGTTIN => "SIGTTIN",
-        libc::SIGTTOU => "SIGTTOU",
-        libc::SIGXCPU => "SIGXCPU (its CPU limit)",
-        libc::SIGSYS => "SIGSYS (a forbidden system call)",
-        _ => return None,
-    })
 }

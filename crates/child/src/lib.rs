@@ -43,13 +43,12 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::oneshot;
 
 use cell::report::Reports;
-use cell::rest::Orders;
-use cell::{Cell, SandboxMode};
+use cell::{Cell, OwnGroups, SandboxMode};
 use exit::signal_text;
-use posix::{Pipes, Unreaped};
+use posix::Unreaped;
 
 pub use exit::Exit;
-pub use posix::watch;
+pub use posix::{Pipes, watch};
 
 /// Poll interval for a child's exit if the system has no pidfd (Linux before 5.3).
 const EXIT_POLL_INTERVAL: Duration = Duration::from_millis(20);
@@ -98,7 +97,7 @@ impl SpawnError {
 
 struct SpawnRequest {
     command: CommandSpec,
-    reply: oneshot::Sender<Result<RawChild, SpawnError>>,
+    reply: oneshot::Sender<Result<(Unreaped, Pipes), SpawnError>>,
 }
 
 /// Starts children from a dedicated thread.
@@ -134,41 +133,28 @@ impl Spawner {
     ///
     /// # Errors
     /// See [`SpawnError`].
-    pub async fn spawn(&self, command: CommandSpec) -> Result<Child, SpawnError> {
+    pub async fn spawn(&self, command: CommandSpec) -> Result<(Child, Pipes), SpawnError> {
+        let launched = match &command.cell {
+            Cell::Launched { spec, .. } => Some(spec.mode),
+            Cell::None | Cell::Own(_) | Cell::Trial => None,
+        };
         let (reply, result) = oneshot::channel();
         self.requests
             .send(SpawnRequest { command, reply })
             .map_err(|_| SpawnError::Ending)?;
-        let raw = result.await.map_err(|_| SpawnError::Ending)??;
-        Ok(Child::watch(raw)?)
+        let (process, pipes) = result.await.map_err(|_| SpawnError::Ending)??;
+        Ok((Child::watch(process, launched)?, pipes))
     }
 }
 
-/// A child between its start and its reaping, not yet registered with an event loop.
-struct RawChild {
-    process: Unreaped,
-    pipes: Pipes,
-    launched: Option<SandboxMode>,
-}
-
-fn spawn(command: &CommandSpec) -> Result<RawChild, SpawnError> {
+fn spawn(command: &CommandSpec) -> Result<(Unreaped, Pipes), SpawnError> {
     let program = find_program(&command.program)?;
-    let started = posix::spawn(&program, command);
-    let (process, pipes) = started.map_err(|source| match source.raw_os_error() {
+    posix::spawn(&program, command).map_err(|source| match source.raw_os_error() {
         Some(libc::ENOENT | libc::ENOTDIR) => SpawnError::NotFound(program),
         Some(libc::EACCES | libc::ENOEXEC | libc::EISDIR) => {
             SpawnError::NotExecutable { program, source }
         }
         _ => SpawnError::Refused(source),
-    })?;
-    let launched = match &command.cell {
-        Cell::Launched { spec, .. } => Some(spec.mode),
-        Cell::None | Cell::Own(_) | Cell::Trial => None,
-    };
-    Ok(RawChild {
-        process,
-        pipes,
-        launched,
     })
 }
 
@@ -177,25 +163,16 @@ pub(crate) fn find_program(program: &Path) -> Result<PathBuf, SpawnError> {
     if program.as_os_str().as_bytes().contains(&b'/') {
         return Ok(program.to_owned());
     }
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path)
+    std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default())
         .map(|folder| folder.join(program))
         .find(|candidate| candidate.is_file())
         .ok_or_else(|| SpawnError::NotFound(program.to_owned()))
 }
 
-/// A running child with its pipes.
+/// A running child.
 pub struct Child {
     process: RefCell<Unreaped>,
     pidfd: Option<AsyncFd<OwnedFd>>,
-    /// Its standard input, until taken.
-    pub stdin: Option<OwnedFd>,
-    /// Its standard output, until taken.
-    pub stdout: Option<OwnedFd>,
-    /// Its standard error, until taken.
-    pub stderr: Option<OwnedFd>,
-    /// Reports of its cell's launcher, until taken; `None` without a launcher.
-    pub report: Option<OwnedFd>,
     /// The mode of its launched cell.
     launched: Option<SandboxMode>,
     /// Its processor time when it was reaped.
@@ -204,25 +181,16 @@ pub struct Child {
 }
 
 impl Child {
-    fn watch(raw: RawChild) -> io::Result<Self> {
-        let RawChild {
-            process,
-            pipes,
-            launched,
-        } = raw;
+    fn watch(process: Unreaped, launched: Option<SandboxMode>) -> io::Result<Self> {
         let pidfd = posix::open_pidfd(&process)
             .map(|fd| watch(fd, Interest::READABLE))
             .transpose()?;
         Ok(Self {
-            pid: process.pid().as_raw_pid().unsigned_abs(),
+            pid: process.pid.as_raw_pid().unsigned_abs(),
             process: RefCell::new(process),
             pidfd,
-            stdin: Some(pipes.stdin),
-            stdout: Some(pipes.stdout),
-            stderr: Some(pipes.stderr),
             launched,
             cpu_time_at_end: RefCell::default(),
-            report: pipes.report,
         })
     }
 
@@ -236,15 +204,7 @@ impl Child {
     pub fn held_back(&self) -> Option<impl FnOnce() -> bool + Send + 'static> {
         let launcher = self.pid;
         self.launched
-            .map(|_| move || cell::cgroup::has_held_back(launcher))
-    }
-
-    /// Returns the channel for suspending its cell; `None` without a launcher, or if the reports were taken.
-    ///
-    /// # Errors
-    /// The system cannot create another descriptor.
-    pub fn orders(&self) -> io::Result<Option<Orders>> {
-        self.report.as_ref().map(Orders::by).transpose()
+            .map(|_| move || OwnGroups::read().has_held_back(launcher))
     }
 
     /// Asks the child and its group to end (SIGTERM). A suspended one does so once resumed.
@@ -264,7 +224,7 @@ impl Child {
             return None;
         }
         let options = WaitIdOptions::STOPPED | WaitIdOptions::CONTINUED | WaitIdOptions::NOHANG;
-        let status = waitid(WaitId::Pid(process.pid()), options).ok()??;
+        let status = waitid(WaitId::Pid(process.pid), options).ok()??;
         let follow = |signal| {
             // A stop or continuation of the launcher is meant for its command.
             if self.launched.is_some() {
@@ -310,11 +270,10 @@ impl Child {
 
     fn note_cpu_time(&self) {
         if !self.process.borrow().is_reaped() {
-            let time = match self.launched {
+            *self.cpu_time_at_end.borrow_mut() = match self.launched {
                 Some(_) => usage::cpu_time_waited_for(self.pid),
                 None => usage::cpu_time(self.pid),
             };
-            *self.cpu_time_at_end.borrow_mut() = time;
         }
     }
 
@@ -335,7 +294,7 @@ impl Child {
             self.note_cpu_time();
             let reaped = self.process.borrow_mut().try_reap();
             if let Some(status) = reaped {
-                return Exit::of(status);
+                return Exit(status);
             }
             if self.process.borrow().is_reaped() {
                 return std::future::pending().await;
@@ -384,7 +343,8 @@ mod tests {
                 "exited with status 127 (the command was not found)",
             ),
         ] {
-            let exit = spawner.spawn(shell(script)).await.unwrap().reap().await;
+            let (child, _pipes) = spawner.spawn(shell(script)).await.unwrap();
+            let exit = child.reap().await;
             assert_eq!((exit.status(), exit.to_string().as_str()), (status, words));
         }
     }
@@ -414,7 +374,7 @@ mod tests {
     #[actix_rt::test]
     async fn a_child_leads_a_session_and_a_group_of_its_own() {
         let spawner = Spawner::start().unwrap();
-        let child = spawner.spawn(shell("sleep 600")).await.unwrap();
+        let (child, _pipes) = spawner.spawn(shell("sleep 600")).await.unwrap();
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", child.pid())).unwrap();
         // After the name in parentheses: state, parent, group, session.
         let (_, rest) = stat.rsplit_once(") ").unwrap();
@@ -429,22 +389,18 @@ mod tests {
         let script = r#"[ "$SETTEE_ADDED" = "a=b c" ] && [ -n "$PATH" ] && exit 7"#;
         let mut command = shell(script);
         command.environment = vec![("SETTEE_ADDED".into(), "a=b c".into())];
-        let exit = spawner.spawn(command).await.unwrap().reap().await;
-        assert_eq!(exit.status(), 7);
+        let (child, _pipes) = spawner.spawn(command).await.unwrap();
+        assert_eq!(child.reap().await.status(), 7);
     }
 
     #[actix_rt::test]
     async fn killing_a_child_kills_its_whole_group() {
         let spawner = Spawner::start().unwrap();
-        let mut child = spawner
+        let (child, pipes) = spawner
             .spawn(shell("sleep 600 & echo $!; wait"))
             .await
             .unwrap();
-        let stdout = watch(
-            std::fs::File::from(child.stdout.take().unwrap()),
-            Interest::READABLE,
-        )
-        .unwrap();
+        let stdout = watch(std::fs::File::from(pipes.stdout), Interest::READABLE).unwrap();
         let mut line = [0; 32];
         let length = stdout
             .async_io(Interest::READABLE, |mut file| {
@@ -469,7 +425,7 @@ mod tests {
     async fn the_processor_time_of_a_child_is_known_after_its_end() {
         let spawner = Spawner::start().unwrap();
         let script = "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done";
-        let child = spawner.spawn(shell(script)).await.unwrap();
+        let (child, _pipes) = spawner.spawn(shell(script)).await.unwrap();
         assert_eq!(child.cpu_time_at_end(), None);
         child.reap().await;
         let time = child.cpu_time_at_end().unwrap();
@@ -480,7 +436,7 @@ mod tests {
     #[actix_rt::test]
     async fn a_dropped_child_is_killed_and_reaped() {
         let spawner = Spawner::start().unwrap();
-        let child = spawner.spawn(shell("sleep 600")).await.unwrap();
+        let (child, _pipes) = spawner.spawn(shell("sleep 600")).await.unwrap();
         let pid = child.pid();
         drop(child);
         let deadline = std::time::Instant::now() + Duration::from_secs(5);

@@ -155,11 +155,6 @@ impl LineBuffer {
     pub fn partial_bytes(&self) -> usize {
         self.held_bytes() + self.chunk.len()
     }
-
-    /// Returns whether an incomplete line is held.
-    pub fn has_partial(&self) -> bool {
-        self.partial_bytes() > 0
-    }
 }
 
 #[cfg(test)]
@@ -212,7 +207,7 @@ mod tests {
         assert_eq!(line.length(), expected.len());
         assert!(line.join() == expected);
         assert_eq!(buffer.next_line().unwrap().unwrap(), "next");
-        assert!(!buffer.has_partial());
+        assert_eq!(buffer.partial_bytes(), 0);
     }
 
     #[test]

@@ -52,14 +52,13 @@ impl PipeReader {
         Ok(Rc::new(Self { pipe }))
     }
 
-    /// Reads without waiting; `None` if there is nothing now, an empty chunk at the end.
+    /// Reads without waiting; returns an empty chunk at the end.
     ///
     /// Queries the system, since the event loop may not know yet.
-    pub fn read_now(&self) -> Option<Bytes> {
-        self.read().ok()
-    }
-
-    fn read(&self) -> io::Result<Bytes> {
+    ///
+    /// # Errors
+    /// There is nothing now.
+    pub fn read(&self) -> io::Result<Bytes> {
         read_chunk(|scratch| self.pipe.get_ref().read(scratch))
     }
 
@@ -243,22 +242,17 @@ impl Writer {
         Ok(())
     }
 
-    fn clear(&self) {
-        self.unsent.borrow_mut().clear();
-        self.unsent_bytes.set(0);
-    }
-
     async fn send_all(self: Rc<Self>) {
         while self.unsent_bytes.get() > 0 {
             let Ok(mut guard) = self.pipe.writable().await else {
                 break;
             };
-            match guard.try_io(|_| self.write()) {
-                Ok(Err(error)) if error.kind() != io::ErrorKind::Interrupted => {
-                    // The child has closed its input; its exit is reported elsewhere.
-                    self.clear();
-                }
-                Ok(_) | Err(_) => {}
+            if let Ok(Err(error)) = guard.try_io(|_| self.write())
+                && error.kind() != io::ErrorKind::Interrupted
+            {
+                // The child has closed its input; its exit is reported elsewhere.
+                self.unsent.borrow_mut().clear();
+                self.unsent_bytes.set(0);
             }
         }
         self.unsent.borrow_mut().shrink_to(PIECES_KEPT);

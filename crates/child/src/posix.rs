@@ -30,30 +30,25 @@ use crate::cell::{Cell, subordinate};
 use crate::{CommandSpec, parent_death, watches};
 
 /// Our non-blocking ends of the pipes to a child's standard input, output and error.
-pub(super) struct Pipes {
-    pub(super) stdin: OwnedFd,
-    pub(super) stdout: OwnedFd,
-    pub(super) stderr: OwnedFd,
-    /// The socket to the launcher of its cell.
-    pub(super) report: Option<OwnedFd>,
+#[derive(Debug)]
+pub struct Pipes {
+    /// To its standard input.
+    pub stdin: OwnedFd,
+    /// From its standard output.
+    pub stdout: OwnedFd,
+    /// From its standard error.
+    pub stderr: OwnedFd,
+    /// The socket to the launcher of its cell, which reports and takes orders; `None` without a launcher.
+    pub report: Option<OwnedFd>,
 }
 
 /// An unreaped child, whose number is therefore still its own. Dropping it kills its group and reaps it.
 pub(super) struct Unreaped {
-    pid: Pid,
+    pub(super) pid: Pid,
     reaped: bool,
 }
 
 impl Unreaped {
-    fn new(pid: Pid) -> Self {
-        let reaped = false;
-        Self { pid, reaped }
-    }
-
-    pub(super) fn pid(&self) -> Pid {
-        self.pid
-    }
-
     /// Sends a signal to the child's group. The group's number cannot be reused while its leader is unreaped.
     pub(super) fn signal_group(&self, signal: Signal) {
         if !self.reaped {
@@ -86,13 +81,16 @@ impl Drop for Unreaped {
         let pid = self.pid;
         // A kill takes effect within a millisecond unless the child hangs in the kernel, which must not block us
         // here. Without a thread it stays a zombie until the service ends.
-        let reaper = std::thread::Builder::new().name("reaper".into());
-        drop(reaper.spawn(move || wait(pid, WaitOptions::empty())));
+        drop(
+            std::thread::Builder::new()
+                .name("reaper".into())
+                .spawn(move || wait(pid, WaitOptions::empty())),
+        );
     }
 }
 
-/// Returns the processor time of a process with all its threads; `None` if there is no such process.
-pub(super) fn cpu_time(pid: u32) -> Option<Duration> {
+/// Returns the processor time of a process with all its threads since its start; `None` if there is no such process.
+pub fn cpu_time(pid: u32) -> Option<Duration> {
     let pid = libc::pid_t::try_from(pid).ok()?;
     let (mut clock, mut time) = (
         0,
@@ -112,8 +110,7 @@ pub(super) fn cpu_time(pid: u32) -> Option<Duration> {
 
 /// Waits for a child; `None` if it has not ended, or is not ours.
 fn wait(pid: Pid, options: WaitOptions) -> Option<ExitStatus> {
-    let waited = rustix::io::retry_on_intr(|| waitpid(Some(pid), options));
-    let (_, status) = waited.ok()??;
+    let (_, status) = rustix::io::retry_on_intr(|| waitpid(Some(pid), options)).ok()??;
     Some(ExitStatus::from_raw(status.as_raw()))
 }
 
@@ -123,17 +120,20 @@ fn wait(pid: Pid, options: WaitOptions) -> Option<ExitStatus> {
 /// # Errors
 /// The system's error, also for a missing or non-executable program.
 pub(super) fn spawn(program: &Path, spec: &CommandSpec) -> io::Result<(Unreaped, Pipes)> {
-    let (mut child, report) = match &spec.cell {
-        Cell::None => (start(without_cell(program, &spec.arguments), spec)?, None),
+    // A child inherits the descriptors of both. Until they are closed, no other thread starts children of the service.
+    let users;
+    let mut sockets = None;
+    let mut command = match &spec.cell {
+        Cell::None => without_cell(program, &spec.arguments),
         Cell::Trial => {
-            let users = Users::handed();
+            users = subordinate::handed();
             let mut command = command(program);
             command
                 .arg("cell")
-                .args(users.arguments())
+                .args(users_option(&users))
                 .args(&spec.arguments)
                 .process_group(0);
-            (start(command, spec)?, None)
+            command
         }
         Cell::Own(mode) => {
             let mut command = Command::new(program);
@@ -142,52 +142,52 @@ pub(super) fn spawn(program: &Path, spec: &CommandSpec) -> io::Result<(Unreaped,
                 .args(["--die-with-parent", "--sandbox", (*mode).into()])
                 .env_clear()
                 .process_group(0);
-            (start(command, spec)?, None)
+            command
         }
         Cell::Launched {
             launcher,
             spec: cell,
         } => {
             must_be_executable(program)?;
-            let (report, of_launcher) = UnixStream::pair()?;
-            // Until it is closed below, no other thread starts children of the service.
+            let (ours, of_launcher) = UnixStream::pair()?;
             fcntl_setfd(&of_launcher, FdFlags::empty())?;
-            let users = Users::handed();
+            users = subordinate::handed();
             let mut command = Command::new(launcher);
             command
                 .args(["cell", "--report-to", &of_launcher.as_raw_fd().to_string()])
-                .args(users.arguments())
+                .args(users_option(&users))
                 .arg(serde_json::to_string(cell)?)
                 .arg("--")
                 .arg(program)
                 .args(&spec.arguments)
                 .env_clear()
                 .process_group(0);
-            (start(command, spec)?, Some(OwnedFd::from(report)))
+            sockets = Some((OwnedFd::from(ours), of_launcher));
+            command
         }
     };
-    let unreaped = Unreaped::new(Pid::from_child(&child));
+    let mut child = command
+        .envs(spec.environment.iter().map(|(name, value)| (name, value)))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    let unreaped = Unreaped {
+        pid: Pid::from_child(&child),
+        reaped: false,
+    };
     let missing = || io::Error::other("a pipe is missing");
     let pipes = Pipes {
         stdin: child.stdin.take().ok_or_else(missing)?.into(),
         stdout: child.stdout.take().ok_or_else(missing)?.into(),
         stderr: child.stderr.take().ok_or_else(missing)?.into(),
-        report,
+        report: sockets.map(|(ours, _)| ours),
     };
     let ours = [&pipes.stdin, &pipes.stdout, &pipes.stderr];
     for pipe in ours.into_iter().chain(&pipes.report) {
         rustix::io::ioctl_fionbio(pipe, true)?;
     }
     Ok((unreaped, pipes))
-}
-
-fn start(mut command: Command, spec: &CommandSpec) -> io::Result<std::process::Child> {
-    command
-        .envs(spec.environment.iter().map(|(name, value)| (name, value)))
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
 }
 
 /// Variables from a service manager for this program only.
@@ -198,23 +198,16 @@ const OF_SERVICE_MANAGER: [&str; 4] = [
     "WATCHDOG_USEC",
 ];
 
-/// The user namespace passed to launchers that cannot switch users themselves, or why there is none.
-struct Users(Option<Result<OwnedFd, String>>);
-
-impl Users {
-    /// Programs started before it is dropped inherit its descriptor; until then no other thread starts children of
-    /// the service.
-    fn handed() -> Self {
-        Self(subordinate::handed())
-    }
-
-    fn arguments(&self) -> impl Iterator<Item = OsString> {
-        let option = self.0.as_ref().map(|handed| match handed {
+/// Returns the option with the user namespace for launchers that cannot switch users themselves, or why there is none.
+fn users_option(handed: &Option<Result<OwnedFd, String>>) -> impl Iterator<Item = OsString> {
+    handed
+        .as_ref()
+        .map(|handed| match handed {
             Ok(space) => ["--users".into(), space.as_raw_fd().to_string().into()],
             Err(why) => ["--no-users".into(), why.into()],
-        });
-        option.into_iter().flatten()
-    }
+        })
+        .into_iter()
+        .flatten()
 }
 
 fn command(program: &Path) -> Command {

@@ -42,8 +42,7 @@ impl StderrLog {
                     Ok(Some(line)) => self.keep(&line),
                     Ok(None) => break,
                     Err(_) => {
-                        let cut = self.lines.take_rest();
-                        self.keep(&cut);
+                        self.keep_rest();
                         break;
                     }
                 }
@@ -53,16 +52,20 @@ impl StderrLog {
 
     /// Returns the last lines, oldest first, including an unfinished one.
     pub fn last_words(&mut self) -> Vec<String> {
-        let rest = self.lines.take_rest();
-        self.keep(&rest);
+        self.keep_rest();
         self.kept.iter().cloned().collect()
     }
 
     /// Drops the lines kept so far; an unfinished one is logged first.
     pub fn forget(&mut self) {
+        self.keep_rest();
+        self.kept.clear();
+    }
+
+    /// Keeps what there is of a line.
+    fn keep_rest(&mut self) {
         let rest = self.lines.take_rest();
         self.keep(&rest);
-        self.kept.clear();
     }
 
     fn keep(&mut self, line: &Bytes) {

@@ -63,13 +63,9 @@ impl UnpooledChild {
         command: CommandSpec,
         line_bytes_max: usize,
     ) -> Result<Self, SpawnError> {
-        let mut child = spawner.spawn(command).await?;
-        let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-        let (Some(stdin), Some(stdout), Some(stderr)) = pipes else {
-            unreachable!("a started child has its three pipes");
-        };
+        let (child, pipes) = spawner.spawn(command).await?;
         let words = Rc::new(RefCell::new(StderrLog::new(None)));
-        let mut stderr = Chunks::new(PipeReader::new(stderr)?);
+        let mut stderr = Chunks::new(PipeReader::new(pipes.stderr)?);
         let kept = Rc::clone(&words);
         // Ends with the pipe, or when this is dropped.
         let listener = tokio::task::spawn_local(async move {
@@ -78,12 +74,12 @@ impl UnpooledChild {
             }
         });
         Ok(Self {
-            input: Some(PipeWriter::new(stdin)?),
-            output: Chunks::new(PipeReader::new(stdout)?),
+            input: Some(PipeWriter::new(pipes.stdin)?),
+            output: Chunks::new(PipeReader::new(pipes.stdout)?),
             lines: LineBuffer::new(line_bytes_max),
             stderr: words,
             listener,
-            reports: child.report.take().map(Reports::new).transpose()?,
+            reports: pipes.report.map(Reports::new).transpose()?,
             answered: false,
             child,
         })

@@ -10,21 +10,16 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::posix;
+pub use crate::posix::cpu_time;
 
 /// Maximum processes of a cell that are read for its time and memory.
-pub const PROCESSES_READ_MAX: usize = 256;
+const PROCESSES_READ_MAX: usize = 256;
 
 /// Maximum processes of a suspended cell that are checked: more than any process limit allows.
 const RESTING_READ_MAX: usize = 4096;
 
 /// Length of a clock tick, the unit of times in `/proc`. The same on every Linux processor that Rust supports.
 const MILLISECONDS_A_TICK: u64 = 10;
-
-/// Returns a child's processor time since its start.
-pub fn cpu_time(pid: u32) -> Option<Duration> {
-    posix::cpu_time(pid)
-}
 
 /// Returns the processor time of the children that a launcher has reaped.
 pub(crate) fn cpu_time_waited_for(launcher: u32) -> Option<Duration> {
@@ -51,13 +46,14 @@ pub fn memory_peak_of_cell(launcher: u32) -> Option<u64> {
 
 /// Returns the processor time of a launcher's cell, excluding the command's own.
 pub fn cpu_time_beside(launcher: u32, command: u32) -> Duration {
-    let ticks = below(launcher, PROCESSES_READ_MAX)
+    let ticks: u64 = below(launcher, PROCESSES_READ_MAX)
         .into_iter()
         .map(|(pid, stat)| match pid {
             pid if pid == command => stat.waited_ticks,
             _ => stat.own_ticks + stat.waited_ticks,
-        });
-    Duration::from_millis(ticks.sum::<u64>() * MILLISECONDS_A_TICK)
+        })
+        .sum();
+    Duration::from_millis(ticks * MILLISECONDS_A_TICK)
 }
 
 /// A snapshot of a cell's activity. If two in a row are equal and stopped, nothing has run in between, and no process
@@ -113,8 +109,9 @@ pub(crate) fn below(launcher: u32, most: usize) -> Vec<(u32, Stat)> {
         .collect();
     let mut next = 0;
     while let Some((pid, stat)) = found.get(next).copied() {
-        let known = children(pid, stat.threads).into_iter();
-        let there = known.filter_map(|pid| Some((pid, Stat::of(pid)?)));
+        let there = children(pid, stat.threads)
+            .into_iter()
+            .filter_map(|pid| Some((pid, Stat::of(pid)?)));
         found.extend(there.take(most + 1 - found.len()));
         next += 1;
     }
@@ -128,17 +125,23 @@ fn tasks(pid: u32, threads: u32) -> Vec<PathBuf> {
     if threads == 1 {
         return vec![tasks.join(pid.to_string())];
     }
-    let entries = fs::read_dir(&tasks).into_iter().flatten().flatten();
-    entries.map(|entry| entry.path()).collect()
+    fs::read_dir(&tasks)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path())
+        .collect()
 }
 
 /// Returns the children of all threads of a process.
 fn children(pid: u32, threads: u32) -> Vec<u32> {
-    let tasks = tasks(pid, threads).into_iter();
-    let lists = tasks.filter_map(|task| fs::read_to_string(task.join("children")).ok());
+    let lists = tasks(pid, threads)
+        .into_iter()
+        .filter_map(|task| fs::read_to_string(task.join("children")).ok());
     let pids = |list: String| -> Vec<u32> {
-        let words = list.split_ascii_whitespace();
-        words.filter_map(|word| word.parse().ok()).collect()
+        list.split_ascii_whitespace()
+            .filter_map(|word| word.parse().ok())
+            .collect()
     };
     lists.flat_map(pids).collect()
 }
@@ -181,12 +184,8 @@ impl Stat {
 /// Returns the PID of the command started by a launcher: the first child of the cell's first process. Orphans adopted
 /// by either are listed after it.
 pub fn launched_command(launcher: u32) -> Option<u32> {
+    let first_child = |pid| children(pid, 1).into_iter().next();
     first_child(first_child(launcher)?)
-}
-
-fn first_child(pid: u32) -> Option<u32> {
-    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
-    children.split_ascii_whitespace().next()?.parse().ok()
 }
 
 /// Reads an amount of memory from the text of `/proc/PID/status`, in bytes.

@@ -57,8 +57,10 @@ pub async fn attach<'a>(
     input.write_all(&asked).await?;
     let mut output = tokio::io::BufReader::new(output);
     let mut line = Vec::new();
-    let mut reply = (&mut output).take(REPLY_BYTES_MAX);
-    reply.read_until(b'\n', &mut line).await?;
+    (&mut output)
+        .take(REPLY_BYTES_MAX)
+        .read_until(b'\n', &mut line)
+        .await?;
     let proc = wire::typed("attach", &value(&line)?)?;
     Ok(Attached {
         proc,
@@ -77,17 +79,13 @@ pub struct AttachEnd {
     /// Whether it lived until returned to its pool.
     pub alive: bool,
     /// How it ended, in words.
-    #[serde(default)]
     pub exit: Option<String>,
     /// Why there was no process at all.
-    #[serde(default)]
     pub error: Option<Box<ServiceError>>,
     /// How long the client waits for an answer, in milliseconds, if the service knows.
-    #[serde(default)]
     pub patience_ms: Option<u64>,
     /// Set if the service ended between two lines of the client's pipes: pass it to the successor with
     /// [`attach_pipes`].
-    #[serde(default)]
     pub resume: Option<Value>,
 }
 
@@ -111,8 +109,9 @@ pub fn attach_pipes<'a>(
     resume: Option<&Value>,
 ) -> Result<AttachedPipes, ClientError> {
     let mut stream = BufReader::new(BlockingStream::connect(path)?);
-    let asked = request(from.into(), &["end", "descriptors"])?;
-    stream.get_ref().write_all(&asked)?;
+    stream
+        .get_ref()
+        .write_all(&request(from.into(), &["end", "descriptors"])?)?;
     read_reply(&mut stream)?;
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut control = SendAncillaryBuffer::new(&mut space);
@@ -120,8 +119,8 @@ pub fn attach_pipes<'a>(
     control.push(SendAncillaryMessage::ScmRights(&pipes));
     let line = resume.map_or_else(String::new, Value::to_string) + "\n";
     let whole = [io::IoSlice::new(line.as_bytes())];
-    let flags = SendFlags::NOSIGNAL;
-    let sent = sendmsg(stream.get_ref(), &whole, &mut control, flags).map_err(io::Error::from)?;
+    let sent = sendmsg(stream.get_ref(), &whole, &mut control, SendFlags::NOSIGNAL)
+        .map_err(io::Error::from)?;
     stream.get_ref().write_all(&line.as_bytes()[sent..])?;
     read_reply(&mut stream)?;
     Ok(AttachedPipes(stream))
@@ -148,8 +147,7 @@ fn request(from: Taking<'_>, flags: &[&str]) -> Result<Vec<u8>, ClientError> {
 
 fn read_reply(stream: &mut BufReader<BlockingStream>) -> Result<Box<RawValue>, ClientError> {
     let mut line = Vec::new();
-    let mut reply = stream.take(REPLY_BYTES_MAX);
-    reply.read_until(b'\n', &mut line)?;
+    stream.take(REPLY_BYTES_MAX).read_until(b'\n', &mut line)?;
     value(&line)
 }
 

@@ -84,8 +84,7 @@ impl Shared {
         let mut calls = self.calls();
         calls.closed = true;
         calls.reason.get_or_insert(reason);
-        let waiting = std::mem::take(&mut calls.waiting);
-        for waiter in waiting.into_values() {
+        for waiter in std::mem::take(&mut calls.waiting).into_values() {
             let error = calls.reason.take().unwrap_or(ClientError::Closed);
             drop(waiter.send(error.into()));
         }
@@ -111,7 +110,8 @@ impl Connection {
         });
         let (requests, queue) = mpsc::channel(REQUESTS_QUEUED_MAX);
         let mut tasks = JoinSet::new();
-        tasks.spawn(read(reader, Arc::clone(&shared)));
+        let replies = Arc::clone(&shared);
+        tasks.spawn(async move { replies.close(read(reader, &replies).await) });
         tasks.spawn(write(writer, queue, Arc::clone(&shared)));
         Self {
             shared,
@@ -147,9 +147,8 @@ impl Connection {
             calls.waiting.insert(id, waiter);
         }
         let _registration = Registration(&self.shared, id);
-        let sent = self.requests.send(line).await;
         // A writer that has ended has notified the waiter.
-        drop(sent);
+        drop(self.requests.send(line).await);
         reply.await.map_err(|_| ClientError::Closed)
     }
 }
@@ -171,13 +170,8 @@ async fn write(
     }
 }
 
-async fn read(mut reader: OwnedReadHalf, shared: Arc<Shared>) {
-    let reason = read_replies(&mut reader, &shared).await;
-    shared.close(reason);
-}
-
 /// Reads until the connection ends, and returns the reason.
-async fn read_replies(reader: &mut OwnedReadHalf, shared: &Shared) -> ClientError {
+async fn read(reader: OwnedReadHalf, shared: &Shared) -> ClientError {
     let mut reader = BufReader::with_capacity(READ_BYTES, reader);
     loop {
         let mut line = Vec::new();

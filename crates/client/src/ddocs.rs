@@ -4,7 +4,7 @@
 //! LIMITS    Remembers at most [`SENT_MAX`]; then all are forgotten, and sent again.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
@@ -33,9 +33,10 @@ pub(super) struct SentDdocs {
 }
 
 impl SentDdocs {
-    fn with<T>(&self, work: impl FnOnce(&mut HashMap<Key, Box<RawValue>>) -> T) -> T {
-        let references = self.references.lock();
-        work(&mut references.unwrap_or_else(PoisonError::into_inner))
+    fn references(&self) -> MutexGuard<'_, HashMap<Key, Box<RawValue>>> {
+        self.references
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -66,7 +67,7 @@ impl Client {
             return send(ddoc).await;
         }
         let key: Key = (ddoc.db.to_owned(), Sha256::digest(text).into());
-        let reference = self.ddocs.with(|references| references.get(&key).cloned());
+        let reference = self.ddocs.references().get(&key).cloned();
         if let Some(reference) = &reference
             && self.takes_digests().await
         {
@@ -83,12 +84,11 @@ impl Client {
         if reference.is_none()
             && let Ok(reference) = reference_of(text, &key)
         {
-            self.ddocs.with(|references| {
-                if references.len() == SENT_MAX {
-                    references.clear();
-                }
-                references.insert(key, reference);
-            });
+            let mut references = self.ddocs.references();
+            if references.len() == SENT_MAX {
+                references.clear();
+            }
+            references.insert(key, reference);
         }
         outcome
     }

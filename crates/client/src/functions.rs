@@ -115,8 +115,7 @@ impl Client {
         with: Reducing<'_>,
         rows: &impl Serialize,
     ) -> Result<Vec<Value>, ClientError> {
-        let results = self.with("reduce", &with, [("rows", raw(rows)?)]).await?;
-        wire::typed("reduce", &results)
+        self.with("reduce", &with, [("rows", raw(rows)?)]).await
     }
 
     /// Rereduces results, given as rows with a value for each function (`rereduce`): returns a result for each
@@ -129,9 +128,8 @@ impl Client {
         with: Reducing<'_>,
         values: &impl Serialize,
     ) -> Result<Vec<Value>, ClientError> {
-        let more = [("values", raw(values)?)];
-        let results = self.with("rereduce", &with, more).await?;
-        wire::typed("rereduce", &results)
+        self.with("rereduce", &with, [("values", raw(values)?)])
+            .await
     }
 
     /// Finalizes one result of each function (`finalize`): returns the final results.
@@ -143,9 +141,12 @@ impl Client {
         funs: &[&str],
         values: &impl Serialize,
     ) -> Result<Vec<Value>, ClientError> {
-        let more = [("funs", raw(&funs)?), ("values", raw(values)?)];
-        let results = self.with("finalize", &(), more).await?;
-        wire::typed("finalize", &results)
+        self.with(
+            "finalize",
+            &(),
+            [("funs", raw(&funs)?), ("values", raw(values)?)],
+        )
+        .await
     }
 
     /// Makes index entries (`index_docs`): returns a list for each document.
@@ -156,8 +157,7 @@ impl Client {
         &self,
         indexing: Indexing<'_, impl Serialize>,
     ) -> Result<Vec<Value>, ClientError> {
-        let entries = self.function("index_docs", &indexing).await?;
-        wire::typed("index_docs", &entries)
+        self.typed("index_docs", &indexing).await
     }
 
     /// Checks whether a function compiles (`try_compile`).
@@ -311,13 +311,13 @@ impl Client {
         self.for_ddoc("rewrite", ddoc, &more.into()).await
     }
 
-    /// Adds arguments to the members of `first`.
+    /// Makes a call with the members of `first` and more arguments; returns a result for each function.
     async fn with<const N: usize>(
         &self,
         call: &'static str,
         first: &impl Serialize,
         more: [(&'static str, Value); N],
-    ) -> Result<Value, ClientError> {
+    ) -> Result<Vec<Value>, ClientError> {
         #[derive(Serialize)]
         struct Arguments<'a, A> {
             #[serde(flatten)]
@@ -326,6 +326,6 @@ impl Client {
             more: BTreeMap<&'static str, Value>,
         }
         let more = BTreeMap::from(more);
-        self.function(call, &Arguments { first, more }).await
+        self.typed(call, &Arguments { first, more }).await
     }
 }

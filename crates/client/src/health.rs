@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::jobs::is_zero;
+
 /// A daemon's health.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Health {
@@ -15,16 +17,11 @@ pub struct Health {
     /// Its problems, worst first.
     pub problems: Vec<Problem>,
     /// Number of another daemon's less severe problems that are omitted here; that daemon lists them.
-    #[serde(default, skip_serializing_if = "is_none")]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub omitted: u64,
     /// The age of another daemon's report, in seconds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub age_s: Option<u64>,
-}
-
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
-const fn is_none(count: &u64) -> bool {
-    *count == 0
 }
 
 /// The health of a fleet's daemons.
@@ -75,7 +72,6 @@ pub struct DrainState {
 
 impl DrainState {
     /// Returns whether the daemon takes no work and has none left.
-    #[must_use]
     pub const fn is_idle(&self) -> bool {
         self.draining && self.waiting == 0 && self.lent == 0 && self.running == 0
     }

@@ -147,7 +147,7 @@ pub struct BulkOrder {
     /// The order.
     pub order: BulkOrderName,
     /// Their priority, with [`BulkOrderName::Priority`].
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub priority: Option<i8>,
     /// The selected jobs.
     pub select: JobSelection,
@@ -155,7 +155,7 @@ pub struct BulkOrder {
     #[serde(default)]
     pub dry_run: bool,
     /// Maximum affected jobs: if more are selected, nothing is done.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub expect: Option<usize>,
 }
 
@@ -211,7 +211,7 @@ pub struct JobResult {
     /// Whether the order was carried out, or passed to another daemon.
     pub ok: bool,
     /// The address of the daemon that it was passed to.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub told: Option<String>,
     /// Why it failed, for programs.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -221,6 +221,6 @@ pub struct JobResult {
     pub reason: String,
 }
 
-const fn is_zero(count: &usize) -> bool {
-    *count == 0
+pub(super) fn is_zero<N: Default + PartialEq>(count: &N) -> bool {
+    *count == N::default()
 }

@@ -95,18 +95,6 @@ pub enum TakeFrom<'a> {
     AnyOf(&'a str),
 }
 
-impl TakeFrom<'_> {
-    /// Returns the arguments for a request.
-    fn arguments(self) -> Value {
-        match self {
-            Self::Language(language) => json!({"lang": language}),
-            Self::Pool(name) => json!({"pool": name}),
-            Self::Group(name) => json!({"group": name}),
-            Self::AnyOf(language) => json!({"lang": language, "any": true}),
-        }
-    }
-}
-
 /// The pools that a process may come from, and the database whose functions it will run: the only one, unless
 /// processes are shared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,8 +118,14 @@ impl<'a> From<TakeFrom<'a>> for Taking<'a> {
 }
 
 impl Taking<'_> {
+    /// Returns the arguments for a request.
     fn arguments(self) -> Value {
-        let mut arguments = self.from.arguments();
+        let mut arguments = match self.from {
+            TakeFrom::Language(language) => json!({"lang": language}),
+            TakeFrom::Pool(name) => json!({"pool": name}),
+            TakeFrom::Group(name) => json!({"group": name}),
+            TakeFrom::AnyOf(language) => json!({"lang": language, "any": true}),
+        };
         if let Some(db) = self.db {
             arguments["db"] = json!(db);
         }
@@ -177,7 +171,8 @@ impl Client {
         language: &str,
         timeout: Option<Duration>,
     ) -> Result<Borrowed, ClientError> {
-        self.get(json!({"lang": language}), timeout).await
+        self.get_proc_from(TakeFrom::Language(language), timeout)
+            .await
     }
 
     /// Borrows a process that knows a design document (`get_proc`).
@@ -196,17 +191,6 @@ impl Client {
         wire::typed("get_proc", &self.for_ddoc("get_proc", ddoc, &more).await?)
     }
 
-    async fn get(
-        &self,
-        mut arguments: Value,
-        timeout: Option<Duration>,
-    ) -> Result<Borrowed, ClientError> {
-        if let Some(timeout) = timeout {
-            arguments["timeout_ms"] = json!(milliseconds(timeout));
-        }
-        self.typed("get_proc", &arguments).await
-    }
-
     /// Sends a command to a process and returns its answer, unchanged (`prompt`).
     ///
     /// Several commands may be pending; a process answers them in order.
@@ -220,8 +204,9 @@ impl Client {
         command: &impl Serialize,
         timeout: Option<Duration>,
     ) -> Result<Box<RawValue>, ClientError> {
-        let arguments = Prompting::new(proc, command, timeout);
-        self.connection.call("prompt", &arguments).await
+        self.connection
+            .call("prompt", &Prompting::new(proc, command, timeout))
+            .await
     }
 
     /// Returns a process (`ret_proc`). `false`: this client does not hold it, and nothing changed.
@@ -238,9 +223,11 @@ impl Client {
     /// # Errors
     /// [`ClientError::Service`]: `not_holder`.
     pub async fn set_timeout(&self, proc: &str, timeout: Duration) -> Result<(), ClientError> {
-        let arguments = json!({"proc": proc, "timeout_ms": milliseconds(timeout)});
         self.connection
-            .call("set_timeout", &arguments)
+            .call(
+                "set_timeout",
+                &json!({"proc": proc, "timeout_ms": milliseconds(timeout)}),
+            )
             .await
             .map(drop)
     }
@@ -254,7 +241,11 @@ impl Client {
         from: impl Into<Taking<'a>>,
         timeout: Option<Duration>,
     ) -> Result<Borrowed, ClientError> {
-        self.get(from.into().arguments(), timeout).await
+        let mut arguments = from.into().arguments();
+        if let Some(timeout) = timeout {
+            arguments["timeout_ms"] = json!(milliseconds(timeout));
+        }
+        self.typed("get_proc", &arguments).await
     }
 
     /// Subscribes to notices about revoked processes of this client. Earlier notices are not repeated; a lagging

@@ -43,16 +43,16 @@ const AS_IT_IS: &AsciiSet = &NON_ALPHANUMERIC
 
 /// Returns the path with these parts, which may contain any characters.
 pub fn path<const N: usize>(parts: [&str; N]) -> String {
-    let parts = parts.map(|part| format!("/{}", utf8_percent_encode(part, AS_IT_IS)));
-    parts.concat()
+    parts
+        .map(|part| format!("/{}", utf8_percent_encode(part, AS_IT_IS)))
+        .concat()
 }
 
 /// Returns a path with these parameters.
 pub fn with_query<'a>(path: &str, query: impl IntoIterator<Item = (&'a str, String)>) -> String {
-    let encoded = |text: &str| utf8_percent_encode(text, AS_IT_IS).to_string();
     let query: Vec<String> = query
         .into_iter()
-        .map(|(name, value)| format!("{name}={}", encoded(&value)))
+        .map(|(name, value)| format!("{name}={}", utf8_percent_encode(&value, AS_IT_IS)))
         .collect();
     format!("{path}?{}", query.join("&"))
 }
@@ -166,8 +166,9 @@ async fn send_on(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     request: Request<Full<Bytes>>,
 ) -> Result<Pieces, ClientError> {
-    let made = http1::handshake(TokioIo::new(stream)).await;
-    let (mut sender, connection) = made.map_err(|error| broken(&error))?;
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream))
+        .await
+        .map_err(|error| broken(&error))?;
     // Ends together with the response; if the connection breaks, reading the response returns the error.
     tokio::spawn(connection);
     let response = sender.send_request(request).await;

@@ -6,10 +6,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use super::Client;
 use super::connection::Reply;
 use super::error::{ClientError, ServiceError};
 use super::wire::Prompting;
-use super::{Client, wire};
 
 /// The outcome of a call, and its report.
 #[derive(Clone, Debug)]
@@ -75,7 +75,8 @@ impl Client {
             Err(ClientError::Service(error)) => Err(error),
             Err(error) => return Err(error),
         };
-        let report = wire::report(&line)?;
+        let report = serde_json::from_slice(&line)
+            .map_err(|error| ClientError::Protocol(format!("a report: {error}")))?;
         Ok(Reported { outcome, report })
     }
 
@@ -90,8 +91,8 @@ impl Client {
         command: &impl Serialize,
         timeout: Option<Duration>,
     ) -> Result<Reported, ClientError> {
-        let arguments = Prompting::new(proc, command, timeout);
-        self.function_reported("prompt", &arguments).await
+        self.function_reported("prompt", &Prompting::new(proc, command, timeout))
+            .await
     }
 }
 

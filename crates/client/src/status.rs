@@ -33,16 +33,12 @@ pub struct ServiceStatus {
     /// Whether it accepts connections; otherwise they wait in the system's queue.
     pub listening: bool,
     /// Why it does not accept: `at_limit`, `throttled`, `no_pool`, `accept_failed`, `draining` or `stopping`.
-    #[serde(default)]
     pub closed: Option<String>,
     /// Time until its pool starts processes again after a failed start, in milliseconds.
-    #[serde(default)]
     pub throttled_ms: Option<u64>,
     /// How that start failed.
-    #[serde(default)]
     pub failure: Option<String>,
     /// How long processes will be started with stress on, in milliseconds.
-    #[serde(default)]
     pub stressed_ms: Option<u64>,
     /// Open connections.
     pub connections: u64,
@@ -51,7 +47,6 @@ pub struct ServiceStatus {
     /// Number of times that it stopped accepting at the limit.
     pub limit_reached: u64,
     /// The current maximum of processes of its pool; `None` if there is no pool.
-    #[serde(default)]
     pub limit: Option<u32>,
 }
 
@@ -85,16 +80,12 @@ pub struct PoolStatus {
     /// How long the oldest of them has waited, in milliseconds.
     pub longest_wait_ms: u64,
     /// The mode of its removal, if it is being removed: `graceful` or `immediate`.
-    #[serde(default)]
     pub removing: Option<String>,
     /// Time until processes are started again after a failed start, in milliseconds.
-    #[serde(default)]
     pub throttled_ms: Option<u64>,
     /// How that start failed, while it is throttled.
-    #[serde(default)]
     pub failure: Option<String>,
     /// How long processes will be started with stress on, in milliseconds.
-    #[serde(default)]
     pub stressed_ms: Option<u64>,
     /// All settings in force, by key, in the form of a file; a pool without a group has no `group`.
     #[serde(default)]
@@ -106,7 +97,6 @@ pub struct PoolStatus {
     #[serde(default)]
     pub abilities: BTreeMap<String, Option<bool>>,
     /// The cell of its processes; `None` for those inside the service.
-    #[serde(default)]
     pub sandbox: Option<SandboxStatus>,
     /// The processes, oldest first.
     pub procs: Vec<ProcStatus>,
@@ -122,7 +112,7 @@ pub struct SandboxStatus {
     /// The missing layers, with the reasons.
     pub missing: BTreeMap<String, String>,
     /// Why the cell cannot be made.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
 
@@ -149,10 +139,8 @@ pub struct ProcStatus {
     /// How long it has been idle, in milliseconds; 0 if it is not.
     pub idle_ms: u64,
     /// Its holder.
-    #[serde(default)]
     pub holder: Option<Holder>,
     /// Its memory when last measured, in bytes; only in pools with a limit.
-    #[serde(default)]
     pub memory: Option<u64>,
 }
 
@@ -243,21 +231,16 @@ pub struct Totals {
     /// Processes returned as broken.
     pub failed: u64,
     /// Processes whose clients crashed, or dropped them without returning them.
-    #[serde(default)]
     pub lost: u64,
     /// Processes started.
     pub started: u64,
     /// Processes that forgot their tenant and so were not replaced.
-    #[serde(default)]
     pub forgot: u64,
     /// Isolates made for tenants; none is made if the lent process has the tenant's already.
-    #[serde(default)]
     pub isolates_made: u64,
     /// Isolates evicted for others.
-    #[serde(default)]
     pub isolates_evicted: u64,
     /// Idle processes stopped to make room for another database.
-    #[serde(default)]
     pub replaced: u64,
     /// Processes that could not be started.
     pub start_failures: u64,

@@ -11,7 +11,6 @@ use serde_json::value::RawValue;
 
 use super::error::{ClientError, ServiceError};
 use super::milliseconds;
-use super::report::Report;
 
 /// A process that this connection holds.
 #[derive(Clone, Debug, Deserialize)]
@@ -19,15 +18,12 @@ pub struct Borrowed {
     /// The token that identifies it in prompts and its return.
     pub proc: String,
     /// Its pool; `None` if the service is too old to report it.
-    #[serde(default)]
     pub pool: Option<String>,
     /// Its language, in the service's spelling.
     pub lang: String,
     /// Its process id; `None` if it runs inside the service.
-    #[serde(default)]
     pub os_pid: Option<u32>,
     /// The argument for the first prompt, `reset`; `None` after `attach`.
-    #[serde(default)]
     pub config: Option<Box<RawValue>>,
 }
 
@@ -50,7 +46,7 @@ pub struct Imported {
     /// Its id.
     pub id: String,
     /// `created`, or `unchanged` if it existed already; `None` if it was refused.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub ok: Option<String>,
     /// Why it was refused, for programs: `conflict`, `forbidden`, `doc_validation` ..
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -106,12 +102,12 @@ pub(super) fn request(
         #[serde(flatten)]
         arguments: &'a A,
     }
-    let request = Request {
+    let mut line = serde_json::to_vec(&Request {
         id,
         call,
         arguments,
-    };
-    let mut line = serde_json::to_vec(&request).map_err(no_json)?;
+    })
+    .map_err(no_json)?;
     line.push(b'\n');
     Ok(line)
 }
@@ -131,7 +127,6 @@ pub(super) fn notice(line: &[u8]) -> Option<ProcDown> {
 pub(super) fn reply(line: &[u8]) -> Result<(Option<u64>, Outcome), ClientError> {
     #[derive(Deserialize)]
     struct Reply {
-        #[serde(default)]
         id: Option<u64>,
         #[serde(default, deserialize_with = "present")]
         ok: Option<Box<RawValue>>,
@@ -147,12 +142,6 @@ pub(super) fn reply(line: &[u8]) -> Result<(Option<u64>, Outcome), ClientError> 
         (Some(value), None) => Ok((reply.id, Ok(value))),
         (None, None) => Err(no_reply("it has neither 'ok' nor 'error'".into())),
     }
-}
-
-/// Parses a line as a [`Report`].
-pub(super) fn report(line: &[u8]) -> Result<Report, ClientError> {
-    serde_json::from_slice(line)
-        .map_err(|error| ClientError::Protocol(format!("a report: {error}")))
 }
 
 /// Maximum bytes of an invalid reply quoted in an error.

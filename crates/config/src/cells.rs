@@ -3,7 +3,6 @@
 //! SUMMARY   [`Config::cell`] combines the two; no cell can access [`Config::kept_paths`] and [`Config::own_ports`].
 //! PROMISES  An unknown user is nobody, never the service's own user.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -46,7 +45,7 @@ section! {
     pub struct CellKeys {
         /// The [cell](cells.md) of query servers: `"strict"` has every layer, `"standard"` every layer that this
         /// machine offers, `"off"` none.
-        sandbox: Option<SandboxMode> = "standard", SANDBOX, only_in_files(CELL);
+        sandbox: Option<SandboxMode> = "standard", one_of::<SandboxMode>(), only_in_files(CELL);
         /// [Whom a process serves](pools.md#whom-a-process-serves) once it has run code of one database: `"database"`
         /// or `"any"`. Empty: `"isolates"` for built-in languages, `"database"` for commands.
         reuse: Option<Reuse> = "", REUSE, only_in_files(CELL);
@@ -69,7 +68,7 @@ section! {
         /// Maximum processes and threads of a command. 0: no limit.
         processes_max: Option<u32> = 64, PROCESSES, unit("processes"), of_machine();
         /// Maximum processor time of a command with all its processes: 50 is half a core, 200 two cores. 0: no limit.
-        cpu_max: Option<u32> = 100, CPU_MAX, unit("percent of a core"), of_machine();
+        cpu_max: Option<u32> = 100, count(0, 1_000_000), unit("percent of a core"), of_machine();
     }
 }
 
@@ -139,8 +138,10 @@ impl Config {
             ("the socket", &*self.server.socket),
             ("the socket of HTTP", &managing),
         ];
-        let all = files.chain(store).chain(sockets);
-        let places = all.filter_map(|(what, file)| Some((what, place_of(file)?)));
+        let places = files
+            .chain(store)
+            .chain(sockets)
+            .filter_map(|(what, file)| Some((what, place_of(file)?)));
         let keys = [&self.replicator.key_file, &self.ssl.key_file]
             .into_iter()
             .flatten()
@@ -166,18 +167,20 @@ impl Config {
             ServiceAddress::Tcp(address) => Some(address.port()),
             ServiceAddress::Unix(_) => None,
         });
-        let own = self.own_addresses().into_iter();
-        let ports = own.map(|(_, address)| address.port()).chain(of_services);
-        ports.filter(|port| *port != 0).collect()
+        self.own_addresses()
+            .into_iter()
+            .map(|(_, address)| address.port())
+            .chain(of_services)
+            .filter(|port| *port != 0)
+            .collect()
     }
 
     /// Looks up the users that the keys of cells name.
     pub(super) fn find_users(&mut self) {
-        let of_pools = self
+        let named: Vec<String> = self
             .pools
             .values()
-            .filter_map(|pool| pool.cell.user.as_ref());
-        let named: Vec<String> = of_pools
+            .filter_map(|pool| pool.cell.user.as_ref())
             .chain(self.query_server_config.cell.user.as_ref())
             .filter(|name| !name.is_empty())
             .cloned()
@@ -186,11 +189,13 @@ impl Config {
             return;
         }
         let known = fs::read_to_string(USERS_FILE).unwrap_or_default();
-        let found = named.into_iter().filter_map(|name| {
-            let ids = user_ids(&known, &name)?;
-            Some((name, ids))
-        });
-        self.user_ids = found.collect::<BTreeMap<_, _>>();
+        self.user_ids = named
+            .into_iter()
+            .filter_map(|name| {
+                let ids = user_ids(&known, &name)?;
+                Some((name, ids))
+            })
+            .collect();
     }
 }
 

@@ -22,20 +22,24 @@ impl Config {
         let mut sections: BTreeMap<String, BTreeSet<[String; 3]>> = BTreeMap::new();
         for setting in self.settings() {
             if keys::is_of_fleet(&setting.section, &setting.key) {
-                let family =
-                    keys::family(&setting.section).map(|(family, _)| format!("{family}.*"));
-                let section = family.unwrap_or_else(|| setting.section.clone());
+                let section = keys::family(&setting.section).map_or_else(
+                    || setting.section.clone(),
+                    |(family, _)| format!("{family}.*"),
+                );
                 let value = shown(&setting);
-                let line = [setting.section, setting.key, value];
-                sections.entry(section).or_default().insert(line);
+                sections
+                    .entry(section)
+                    .or_default()
+                    .insert([setting.section, setting.key, value]);
             }
         }
-        let digests = sections.into_iter().map(|(section, lines)| {
-            let text = format!("{lines:?}");
-            let hash = Sha256::digest(text.as_bytes());
-            (section, HEXLOWER.encode(&hash[..BYTES]))
-        });
-        digests.collect()
+        sections
+            .into_iter()
+            .map(|(section, lines)| {
+                let hash = Sha256::digest(format!("{lines:?}"));
+                (section, HEXLOWER.encode(&hash[..BYTES]))
+            })
+            .collect()
     }
 }
 

@@ -33,8 +33,11 @@ pub(super) fn own(variables: &[(OsString, OsString)]) -> Layer {
         };
         let origin = Origin::Environment(name.to_string());
         let Some((section, key)) = rest.split_once("__") else {
-            let remedy = format!("name it {PREFIX}SECTION__KEY, with two underscores between");
-            layer.problem(&origin, "the name has no key", remedy);
+            layer.problem(
+                &origin,
+                "the name has no key",
+                format!("name it {PREFIX}SECTION__KEY, with two underscores between"),
+            );
             continue;
         };
         let section = section.to_lowercase();
@@ -50,9 +53,11 @@ pub(super) fn own(variables: &[(OsString, OsString)]) -> Layer {
             let section = format!("{section}.{}", name.to_lowercase());
             (section, key.to_lowercase())
         } else {
-            let what = format!("the name lacks the NAME and KEY of a section [{section}.NAME]");
-            let remedy = format!("name it {PREFIX}{}__NAME__KEY", section.to_uppercase());
-            layer.problem(&origin, what, remedy);
+            layer.problem(
+                &origin,
+                format!("the name lacks the NAME and KEY of a section [{section}.NAME]"),
+                format!("name it {PREFIX}{}__NAME__KEY", section.to_uppercase()),
+            );
             continue;
         };
         layer.section(&section, origin.clone());
@@ -68,9 +73,11 @@ pub(super) fn couchdb(variables: &[(OsString, OsString)]) -> Layer {
         let name = name.to_string_lossy();
         let origin = Origin::Environment(name.to_string());
         if name.starts_with(COUCHDB_NATIVE_PREFIX) {
-            let text = "in-process languages are enabled in [native_query_servers]; the variable \
-                        has no effect";
-            layer.notice(origin, text);
+            layer.notice(
+                origin,
+                "in-process languages are enabled in [native_query_servers]; the variable \
+                 has no effect",
+            );
             continue;
         }
         let Some(language) = name.strip_prefix(COUCHDB_PREFIX) else {
@@ -100,9 +107,9 @@ fn push(layer: &mut Layer, section: &str, key: &str, value: &OsStr, origin: Orig
 }
 
 /// Strips an ASCII prefix, ignoring case.
-fn strip_prefix<'a>(name: &'a str, prefix: &str) -> Option<&'a str> {
-    let head = name.get(..prefix.len())?;
-    head.eq_ignore_ascii_case(prefix)
+pub(super) fn strip_prefix<'a>(name: &'a str, prefix: &str) -> Option<&'a str> {
+    name.get(..prefix.len())?
+        .eq_ignore_ascii_case(prefix)
         .then(|| &name[prefix.len()..])
 }
 

@@ -15,8 +15,9 @@ use data_encoding::HEXLOWER;
 
 use super::origin::{Notice, Origin, Problem};
 use super::types::Config;
+use super::users::{Role, UserConfig};
 use crate::new_file::NewFile;
-use crate::own_folder;
+use crate::own_folder::{self, OTHERS_ENTER};
 use crate::password::{PASSWORD_BYTES_MAX, PasswordHash, random};
 
 /// The administrator's name.
@@ -60,62 +61,79 @@ impl Config {
 /// Checks that others cannot enter the store's folder, which has passwords.
 pub(super) fn check_folder(config: &Config) -> Result<(), Problem> {
     let folder = config.store.file().map(|_| config.data_folder());
-    let found = folder.and_then(|folder| Some((folder, own_folder::exposed(folder)?)));
-    found.map_or(Ok(()), |(folder, what)| {
-        let remedy =
-            "chmod 0700 it, or name a file in a directory of this user's own in [store] path";
-        Err(Problem {
+    if let Some(folder) = folder
+        && let Ok(found) = fs::metadata(folder)
+        && let Some(what) = own_folder::exposure(&found, OTHERS_ENTER)
+    {
+        return Err(Problem {
             is_of_rights: true,
-            ..Problem::new(folder.display(), what, remedy)
-        })
-    })
+            ..Problem::new(
+                folder.display(),
+                what,
+                "chmod 0700 it, or name a file in a directory of this user's own in [store] path",
+            )
+        });
+    }
+    Ok(())
 }
 
 /// Adds the administrator, if logins are required but no user is an administrator.
 pub(super) fn add_admin(config: &mut Config) -> Result<(), Problem> {
     let server = &config.server;
     let asks = !config.own_addresses().is_empty();
-    if server.open || !asks || config.has_admin() {
+    let is_admin = |user: &UserConfig| user.roles.contains(&Role::Admin);
+    let has_admin = !config.admins.is_empty() || config.users.values().any(is_admin);
+    if server.open || !asks || has_admin {
         return Ok(());
     }
     if config.users.contains_key(NAME) {
-        let origin = config.origin(&format!("users.{NAME}"), "roles");
-        let what = format!(
-            "[users.{NAME}] has the name of the administrator who is created where there is none"
-        );
-        let remedy = "name an administrator in [admins], or give the user another name";
-        return Err(Problem::new(origin, what, remedy));
+        return Err(Problem::new(
+            config.origin(&format!("users.{NAME}"), "roles"),
+            format!(
+                "[users.{NAME}] has the name of the administrator who is created where there is none"
+            ),
+            "name an administrator in [admins], or give the user another name",
+        ));
     }
     let path = config.data_folder().join(FILE);
     let password = kept(&path).map_err(|error| {
-        let what =
-            format!("cannot keep the password of the administrator {NAME:?} there ({error})");
-        let remedy = "let the service write there, or name an administrator in [admins], or set [server] http and \
-                      tcp to \"off\"";
-        Problem::new(path.display(), what, remedy)
+        Problem::new(
+            path.display(),
+            format!("cannot keep the password of the administrator {NAME:?} there ({error})"),
+            "let the service write there, or name an administrator in [admins], or set [server] \
+             http and tcp to \"off\"",
+        )
     })?;
     let hash = PasswordHash::of_config(&password).map_err(|what| {
-        let remedy = "remove the file: the next start makes another password";
-        Problem::new(path.display(), what, remedy)
+        Problem::new(
+            path.display(),
+            what,
+            "remove the file: the next start makes another password",
+        )
     })?;
     config.admins.insert(NAME.to_owned(), hash);
-    let place = (super::keys::ADMINS.to_owned(), NAME.to_owned());
-    config.origins.insert(place, Origin::Generated(path));
+    config.origins.insert(
+        (super::keys::ADMINS.to_owned(), NAME.to_owned()),
+        Origin::Generated(path),
+    );
     Ok(())
 }
 
 /// Adds a signing key if the configuration has none, so that sessions survive a restart. If it cannot be saved,
 /// sessions end with the service.
 pub(super) fn add_secret(config: &mut Config) -> Option<Notice> {
-    if !config.chttpd_auth.secret.is_empty() || !config.has_http() || config.server.open {
+    let has_http = config.server.http.is_some() || config.ssl.enable;
+    if !config.chttpd_auth.secret.is_empty() || !has_http || config.server.open {
         return None;
     }
     let path = config.data_folder().join(SECRET_FILE);
     let why = match kept(&path) {
         Ok(secret) if !secret.is_empty() => {
             config.chttpd_auth.secret = secret;
-            let place = (SECRET.0.to_owned(), SECRET.1.to_owned());
-            config.origins.insert(place, Origin::Generated(path));
+            config.origins.insert(
+                (SECRET.0.to_owned(), SECRET.1.to_owned()),
+                Origin::Generated(path),
+            );
             return None;
         }
         Ok(_) => "the file is empty: remove it".to_owned(),
@@ -132,12 +150,9 @@ pub(super) fn add_secret(config: &mut Config) -> Option<Notice> {
 /// # Errors
 /// The system refuses it; the file is unchanged.
 pub fn replace(path: &Path, text: &str) -> io::Result<()> {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let new = path.with_file_name(format!("{name}.{}", HEXLOWER.encode(&random::<8>())));
-    let mut file = NewFile::create(&new)?;
+    let mut file = NewFile::begin(path)?;
     file.write_all(format!("{text}\n").as_bytes())?;
-    file.finish()?;
-    fs::rename(&new, path)
+    file.replace()
 }
 
 /// Returns the file's content; creates a missing file.
@@ -269,9 +284,9 @@ mod tests {
         let cases: [fn(&mut Config, PasswordHash); 4] = [
             |config, hash| drop(config.admins.insert("ann".into(), hash)),
             |config, hash| {
-                let user = super::super::UserConfig {
+                let user = UserConfig {
                     password: Some(hash),
-                    roles: vec![super::super::Role::Admin],
+                    roles: vec![Role::Admin],
                     pools: vec![],
                 };
                 config.users.insert("ann".into(), user);

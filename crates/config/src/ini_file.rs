@@ -31,8 +31,11 @@ pub(super) fn read(path: &Path, text: &str) -> Layer {
         if let Some(name) = content.strip_prefix('[') {
             open = false;
             if !name.ends_with(']') {
-                let what = "the section's closing bracket is missing";
-                layer.problem(&origin, what, format!("write it as {content}]"));
+                layer.problem(
+                    &origin,
+                    "the section's closing bracket is missing",
+                    format!("write it as {content}]"),
+                );
             }
             let name = name.trim_end_matches(']').trim();
             layer.section(name, origin);
@@ -46,8 +49,11 @@ pub(super) fn read(path: &Path, text: &str) -> Layer {
                 }
                 Some(section) => layer.entry(section, key, Raw::Text(value.to_owned()), origin),
                 None => {
-                    let what = format!("the key {key:?} is outside of any section");
-                    layer.problem(&origin, what, home_of(key));
+                    layer.problem(
+                        &origin,
+                        format!("the key {key:?} is outside of any section"),
+                        home_of(key),
+                    );
                 }
             }
         } else if let Some(entry) = layer.entries.last_mut()
@@ -59,8 +65,11 @@ pub(super) fn read(path: &Path, text: &str) -> Layer {
                 _ => Raw::Text(content.to_owned()),
             };
         } else {
-            let what = format!("{content:?} is neither a [section], a key = value nor a ; comment");
-            layer.problem(&origin, what, "correct the line");
+            layer.problem(
+                &origin,
+                format!("{content:?} is neither a [section], a key = value nor a ; comment"),
+                "correct the line",
+            );
         }
     }
     layer

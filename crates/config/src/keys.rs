@@ -209,22 +209,26 @@ pub fn family(section: &str) -> Option<(&'static str, &str)> {
 
 /// Returns the names of the families.
 pub fn families() -> impl Iterator<Item = &'static str> {
-    let families = SECTIONS.iter().filter(|section| section.is_family);
-    families.map(|family| family.name)
+    SECTIONS
+        .iter()
+        .filter(|section| section.is_family)
+        .map(|family| family.name)
 }
 
 /// Returns the names of the sections that are not families.
 pub(super) fn sections() -> impl Iterator<Item = &'static str> {
-    let fixed = SECTIONS.iter().filter(|section| !section.is_family);
-    fixed.map(|section| section.name)
+    SECTIONS
+        .iter()
+        .filter(|section| !section.is_family)
+        .map(|section| section.name)
 }
 
 /// Returns the keys of all sections that are neither families nor lists of names, each with its section.
 pub(super) fn fixed() -> impl Iterator<Item = (&'static str, &'static Key)> {
-    let fixed = SECTIONS
+    SECTIONS
         .iter()
-        .filter(|section| !section.is_family && section.others.is_none());
-    fixed.flat_map(|section| section.rows().map(|key| (section.name, key)))
+        .filter(|section| !section.is_family && section.others.is_none())
+        .flat_map(|section| section.rows().map(|key| (section.name, key)))
 }
 
 /// Returns the sort key of a section: its position in [`SECTIONS`] (or its family's), then its name.
@@ -262,8 +266,9 @@ pub fn runtime(section: &str, name: &str) -> bool {
 /// # Source
 /// CVE-2017-12636; the keys that CouchDB keeps from its configuration over HTTP.
 pub fn refused_over_http(section: &str, name: &str) -> Option<&'static str> {
-    let own = find(section, name).and_then(|key| key.only_in_files);
-    own.or_else(|| kind(section, name)?.only_in_files())
+    find(section, name)
+        .and_then(|key| key.only_in_files)
+        .or_else(|| kind(section, name)?.only_in_files())
 }
 
 /// Returns whether settings made over HTTP in this section apply to all daemons of a database. Those of one daemon do

@@ -2,16 +2,11 @@
 //!
 //! LIMITS    Upper bounds keep sums and timers far from overflow; they are not recommendations.
 
-use child::cell::SandboxMode;
-use policy::pool::db_tag::DbTag;
-use policy::pool::{Fairness, OnClientCrash, Reuse};
-use policy::schedule::RuleSet;
-use replication::spec::Feed;
+use policy::pool::Reuse;
 use strum::VariantNames;
 
-use super::keys::AUTH_SESSION;
 use super::services::Stress;
-use super::types::{LogFormat, LogLevel, ReduceLimit};
+use super::types::LogLevel;
 use super::value::{self, Kind, Unit};
 
 pub(crate) const fn count(min: u64, max: u64) -> Kind {
@@ -19,7 +14,7 @@ pub(crate) const fn count(min: u64, max: u64) -> Kind {
 }
 
 /// A word for a variant of a type.
-const fn one_of<T: VariantNames>() -> Kind {
+pub(crate) const fn one_of<T: VariantNames>() -> Kind {
     Kind::Choice(T::VARIANTS, &[])
 }
 
@@ -54,19 +49,8 @@ pub(crate) const CELL: &str = "it decides what a query server may do on this mac
 
 /// Maximum number of processes.
 pub(crate) const PROCESSES: Kind = count(0, 1_000_000);
-pub(crate) const REDUCE_LIMIT: Kind = one_of::<ReduceLimit>();
-pub(crate) const DB_TAG: Kind = one_of::<DbTag>();
-pub(crate) const SANDBOX: Kind = one_of::<SandboxMode>();
 pub(crate) const REUSE: Kind = Kind::OrNone("", &one_of::<Reuse>());
 pub(crate) const MEMORY_MAX: Kind = Kind::OrZero(&bytes(MIB, 1 << 50));
-/// In percent of one core.
-pub(crate) const CPU_MAX: Kind = count(0, 1_000_000);
-pub(crate) const FEED: Kind = one_of::<Feed>();
-pub(crate) const RULES: Kind = one_of::<RuleSet>();
-pub(crate) const SOCKET_MODE: Kind = Kind::Choice(&["0600", "0660"], &[]);
-pub(crate) const FORMAT: Kind = one_of::<LogFormat>();
-pub(crate) const ON_CLIENT_CRASH: Kind = one_of::<OnClientCrash>();
-pub(crate) const FAIRNESS: Kind = one_of::<Fairness>();
 /// Whether a service can be under stress.
 pub(crate) const STRESS: Kind = Kind::Choice(Stress::VARIANTS, &[("true", "yes"), ("false", "no")]);
 /// Severities; CouchDB's names map to the nearest of ours, so that its files can be used.
@@ -83,11 +67,6 @@ pub(crate) const LEVEL: Kind = Kind::Choice(
         ("none", "off"),
     ],
 );
-/// CouchDB's ways to send credentials, named after its replicator's modules.
-pub(crate) const AUTH_PLUGINS: Kind = Kind::Words(&[AUTH_SESSION, "couch_replicator_auth_noop"]);
-pub(crate) const TLS_VERSIONS: Kind = Kind::Words(&["tlsv1.2", "tlsv1.3"]);
-pub(crate) const ENDPOINT_PROTOCOLS: Kind = Kind::Words(&["http", "https"]);
-pub(crate) const PROXY_PROTOCOLS: Kind = Kind::Words(&["http", "https", "socks5"]);
 pub(crate) const REQUEST_TIMEOUT: Kind = Kind::OrNone(value::INFINITY, &ms(1, YEAR));
 pub(crate) const THREADS: Kind = Kind::OrNone("cores", &count(1, 256));
 pub(crate) const ID_LENGTH: Kind = Kind::OrNone(value::INFINITY, &bytes(1, 1 << 32));

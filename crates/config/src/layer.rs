@@ -75,8 +75,10 @@ impl Layer {
     }
 
     pub fn notice(&mut self, origin: Origin, text: impl Into<String>) {
-        let text = text.into();
-        self.notices.push(Notice { origin, text });
+        self.notices.push(Notice {
+            origin,
+            text: text.into(),
+        });
     }
 
     fn tell(&mut self, origin: Origin, told: NameVerdict) {
@@ -84,12 +86,6 @@ impl Layer {
             NameVerdict::Problem(fault) => self.problem(&origin, fault.what, fault.remedy),
             NameVerdict::Notice(text) => self.notice(origin, text),
         }
-    }
-
-    /// Restores the file's order after a parser's alphabetical order.
-    pub(crate) fn sort_by_origin(&mut self) {
-        self.sections.sort_by(|a, b| a.1.cmp(&b.1));
-        self.entries.sort_by(|a, b| a.origin.cmp(&b.origin));
     }
 
     /// Checks every name and value.
@@ -140,8 +136,11 @@ impl Layer {
                 format!("[{section}] {spelt} is also set at {first}; this one applies"),
             ),
             Some((earlier, first)) => {
-                let what = format!("[{section}] {spelt} is set already, as {earlier:?} at {first}");
-                return self.problem(&origin, what, "keep one of the two");
+                return self.problem(
+                    &origin,
+                    format!("[{section}] {spelt} is set already, as {earlier:?} at {first}"),
+                    "keep one of the two",
+                );
             }
             None => {}
         }
@@ -149,8 +148,8 @@ impl Layer {
             self.values.remove(&place);
             return self.unset.push(place);
         }
-        let kind = keys::kind(section, key).expect("layer: the key has been found");
-        let read = kind
+        let read = keys::kind(section, key)
+            .expect("layer: the key has been found")
             .read(&entry.raw)
             .and_then(|value| match section.as_str() {
                 QUERY_SERVERS => command(key, value),

@@ -53,7 +53,7 @@ pub use cells::CellKeys;
 pub use load::{Loaded, Sources, USUAL_FILE, load};
 pub use origin::{ConfigError, Notice, Origin, is_ini};
 pub use pages::{default_file, key_table};
-pub use pool_settings::{Around, PoolTerms};
+pub use pool_settings::PoolTerms;
 pub use pools::PoolConfig;
 pub use replicator::{Replicator, Store};
 pub use services::{ServiceAddress, ServiceConfig, ServiceTerms};

@@ -119,8 +119,10 @@ pub fn load(sources: &Sources) -> Result<Loaded, ConfigError> {
         notices.extend(generated::add_secret(&mut config));
     }
     let service_user = sources.surroundings.user_id;
-    let service_user = sources.is_for_service.then_some(service_user);
-    problems.extend(validate::check(&config, service_user));
+    problems.extend(validate::check(
+        &config,
+        sources.is_for_service.then_some(service_user),
+    ));
     if problems.is_empty() {
         Ok(Loaded {
             config,
@@ -166,20 +168,24 @@ fn merge(layers: Vec<Layer>) -> Result<Config, Problem> {
     let mut origins = BTreeMap::new();
     let mut builder = config::Config::builder();
     for layer in layers {
-        let places = layer.values.iter();
-        origins.extend(places.map(|(place, (_, origin))| (place.clone(), origin.clone())));
+        origins.extend(
+            layer
+                .values
+                .iter()
+                .map(|(place, (_, origin))| (place.clone(), origin.clone())),
+        );
         builder = builder.add_source(layer);
     }
-    let merged = builder
+    let config = builder
         .build()
-        .and_then(config::Config::try_deserialize::<Config>);
-    let config = merged.map_err(|error| {
-        Problem::new(
-            "configuration",
-            error.to_string(),
-            "this is a mistake in settee: please report it",
-        )
-    })?;
+        .and_then(config::Config::try_deserialize::<Config>)
+        .map_err(|error| {
+            Problem::new(
+                "configuration",
+                error.to_string(),
+                "this is a mistake in settee: please report it",
+            )
+        })?;
     Ok(Config { origins, ..config })
 }
 
@@ -212,8 +218,11 @@ fn read_file(path: &Path) -> Layer {
     let text = if is_toml || is_ini(path) {
         read_text(path)
     } else {
-        let what = "a configuration file's name ends in .toml or .ini";
-        Err(Problem::new(path.display(), what, "rename the file"))
+        Err(Problem::new(
+            path.display(),
+            "a configuration file's name ends in .toml or .ini",
+            "rename the file",
+        ))
     };
     match text {
         Ok(text) if is_toml => toml_file::read(path, &text, false),
@@ -229,11 +238,21 @@ fn read_text(path: &Path) -> Result<String, Problem> {
     let mut bytes = Vec::new();
     let read = File::open(path)
         .and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes))
-        .map_err(|error| unreadable(path, &error))?;
+        .map_err(|error| {
+            let remedy = match error.kind() {
+                io::ErrorKind::NotFound => "name a file that exists",
+                io::ErrorKind::PermissionDenied => "let this user read it",
+                _ => "name a file that can be read",
+            };
+            let what = format!("the file cannot be read ({error})");
+            Problem::new(path.display(), what, remedy)
+        })?;
     if read as u64 > FILE_BYTES_MAX {
-        let what = format!("the file is larger than {} MiB", FILE_BYTES_MAX >> 20);
-        let remedy = "this cannot be a configuration file";
-        return Err(Problem::new(path.display(), what, remedy));
+        return Err(Problem::new(
+            path.display(),
+            format!("the file is larger than {} MiB", FILE_BYTES_MAX >> 20),
+            "this cannot be a configuration file",
+        ));
     }
     String::from_utf8(bytes).map_err(|error| {
         let valid = &error.as_bytes()[..error.utf8_error().valid_up_to()];
@@ -245,21 +264,15 @@ fn read_text(path: &Path) -> Result<String, Problem> {
     })
 }
 
-fn unreadable(path: &Path, error: &io::Error) -> Problem {
-    let remedy = match error.kind() {
-        io::ErrorKind::NotFound => "name a file that exists",
-        io::ErrorKind::PermissionDenied => "let this user read it",
-        _ => "name a file that can be read",
-    };
-    let what = format!("the file cannot be read ({error})");
-    Problem::new(path.display(), what, remedy)
-}
-
 fn option_layer(sources: &Sources) -> Layer {
     let mut layer = Layer::default();
     if let Some(socket) = &sources.socket {
-        let origin = Origin::Flag("--socket");
-        layer.text("server", "socket", socket.to_string_lossy().into(), origin);
+        layer.text(
+            "server",
+            "socket",
+            socket.to_string_lossy().into(),
+            Origin::Flag("--socket"),
+        );
     }
     layer
 }

@@ -78,8 +78,10 @@ pub(super) fn unknown_section(section: &str, ini: bool) -> NameVerdict {
     let (families, sections): (Vec<_>, Vec<_>) =
         (keys::families().collect(), keys::sections().collect());
     if let Some(family) = slip(head, &families) {
-        let remedy = format!("did you mean [{family}.{}]?", name.escape_debug());
-        return problem(what, remedy);
+        return problem(
+            what,
+            format!("did you mean [{family}.{}]?", name.escape_debug()),
+        );
     }
     if ini && slip(section, &sections).is_none() {
         NameVerdict::Notice(format!(
@@ -127,16 +129,18 @@ pub(super) fn key_name(entry: &Entry) -> Result<String, NameVerdict> {
 
 fn unknown_key(section: &str, key: &str, ini: bool) -> NameVerdict {
     if section == REPLICATOR && KEYS_WITHOUT_MEANING.contains(&key) {
-        let text = format!("[{section}] {key} has no meaning here and was ignored");
-        return NameVerdict::Notice(text);
+        return NameVerdict::Notice(format!(
+            "[{section}] {key} has no meaning here and was ignored"
+        ));
     }
     let known = keys::names(section);
     let is_foreign =
         SHARED_SECTIONS.contains(&section) || section == QUERY && FOREIGN_KEYS.contains(&key);
     if ini && is_foreign && slip(key, &known).is_none() {
         let key = key.escape_debug();
-        let text = format!("[{section}] {key} belongs to another part of CouchDB and was ignored");
-        return NameVerdict::Notice(text);
+        return NameVerdict::Notice(format!(
+            "[{section}] {key} belongs to another part of CouchDB and was ignored"
+        ));
     }
     let elsewhere = keys::fixed().find(|(_, other)| other.name == key);
     let remedy = match elsewhere.filter(|_| keys::family(section).is_none()) {
@@ -153,13 +157,16 @@ fn unknown_key(section: &str, key: &str, ini: bool) -> NameVerdict {
 fn language(key: &str) -> Result<String, NameVerdict> {
     let name = language_name(key);
     if name == MANGO {
-        let what = format!("language {name:?}, Mango, is inside this program and takes no command");
-        let remedy = "leave it out, or give the language another name";
-        return Err(problem(what, remedy));
+        return Err(problem(
+            format!("language {name:?}, Mango, is inside this program and takes no command"),
+            "leave it out, or give the language another name",
+        ));
     }
     is_name(&name).then_some(name).ok_or_else(|| {
-        let what = format!("{key:?} cannot be the name of a language");
-        problem(what, format!("use {NAME_RULE}"))
+        problem(
+            format!("{key:?} cannot be the name of a language"),
+            format!("use {NAME_RULE}"),
+        )
     })
 }
 

@@ -24,10 +24,9 @@ pub(super) fn nearest<'a>(
         compared.to_lowercase()
     };
     let asked = folded(asked);
-    let distances = known
+    known
         .into_iter()
-        .map(|name| (strsim::osa_distance(&asked, &folded(name)), name));
-    distances
+        .map(|name| (strsim::osa_distance(&asked, &folded(name)), name))
         .min_by_key(|(edits, _)| *edits)
         .map(|(edits, name)| {
             let length = asked.chars().count().max(name.chars().count());

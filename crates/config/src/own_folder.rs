@@ -2,7 +2,7 @@
 //!
 //! CALLED    By code that keeps secrets in one: the socket, the store, generated files.
 
-use std::fs::{self, DirBuilder, Metadata};
+use std::fs::{DirBuilder, Metadata};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::Path;
@@ -30,9 +30,4 @@ pub fn exposure(found: &Metadata, too_much: u32) -> Option<String> {
         _ => "write to",
     };
     (mode & too_much != 0).then(|| format!("others can {can} the directory (mode {mode:04o})"))
-}
-
-/// Returns why others could enter an existing folder.
-pub(crate) fn exposed(folder: &Path) -> Option<String> {
-    exposure(&fs::metadata(folder).ok()?, OTHERS_ENTER)
 }

@@ -49,17 +49,19 @@ fn add_section(file: &mut String, section: &Section) {
     add_comment(file, section.about);
     if section.is_family {
         let names: Vec<&str> = keys.iter().map(|key| key.name).collect();
-        let told = format!("Keys: {}. See docs/configuration.md.", names.join(", "));
-        return add_comment(file, &told);
+        return add_comment(
+            file,
+            &format!("Keys: {}. See docs/configuration.md.", names.join(", ")),
+        );
     }
     for key in keys {
         let unit = match key.unit_name() {
             "" => String::new(),
             unit => format!("{unit}, "),
         };
-        let told = format!("{} ({unit}{})", key.plain_sentence(), key.change());
-        add_comment(file, &told);
-        let default = key.default_text().unwrap_or("\"\"");
+        let change = if key.runtime { "now" } else { "start" };
+        add_comment(file, &format!("{} ({unit}{change})", key.plain_sentence()));
+        let default = key.default.unwrap_or("\"\"");
         let _ = writeln!(file, "{} = {default}", key.name);
     }
 }
@@ -78,27 +80,6 @@ fn add_comment(file: &mut String, text: &str) {
     if !line.is_empty() {
         let _ = writeln!(file, "#{line}");
     }
-}
-
-/// Returns a sentence without links, code marks and bold.
-fn plain(markdown: &str) -> String {
-    let mut text = String::new();
-    let mut rest = markdown;
-    while let Some((before, (label, after))) = link(rest) {
-        text.push_str(before);
-        text.push_str(label);
-        rest = after;
-    }
-    text.push_str(rest);
-    text.replace('`', "").replace("**", "")
-}
-
-/// Splits a text at its first link: the text before, the link's text, and the rest.
-fn link(text: &str) -> Option<(&str, (&str, &str))> {
-    let middle = text.find("](")?;
-    let start = text[..middle].rfind('[')?;
-    let end = middle + text[middle..].find(')')?;
-    Some((&text[..start], (&text[start + 1..middle], &text[end + 1..])))
 }
 
 /// Returns the key table of a section or a family; empty if it has no keys.
@@ -125,14 +106,18 @@ pub fn key_table(section: &Section) -> String {
 }
 
 impl Key {
-    /// Returns its description without markup.
+    /// Returns its description without links, code marks and bold.
     pub fn plain_sentence(&self) -> String {
-        plain(self.sentence())
-    }
-
-    /// Returns when a change takes effect.
-    fn change(&self) -> &'static str {
-        if self.runtime { "now" } else { "start" }
+        let mut text = self.sentence().to_owned();
+        // Of a link, `[TEXT](TARGET)`, the text remains.
+        while let Some(middle) = text.find("](")
+            && let Some(start) = text[..middle].rfind('[')
+            && let Some(length) = text[middle..].find(')')
+        {
+            text.replace_range(middle..=middle + length, "");
+            text.remove(start);
+        }
+        text.replace('`', "").replace("**", "")
     }
 }
 

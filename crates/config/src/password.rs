@@ -53,13 +53,11 @@ pub struct Cost {
 }
 
 impl Cost {
-    /// Returns the cost for plain passwords' hashes.
-    pub const fn of_plain() -> Self {
-        Self {
-            prf: Prf::Sha256,
-            iterations: PLAIN_ITERATIONS,
-        }
-    }
+    /// The cost of plain passwords' hashes.
+    pub const PLAIN: Self = Self {
+        prf: Prf::Sha256,
+        iterations: PLAIN_ITERATIONS,
+    };
 
     fn derive(self, password: &[u8], salt: &[u8]) -> Vec<u8> {
         let (derive, key_bytes) = self.prf.function();
@@ -122,7 +120,7 @@ impl PasswordHash {
     /// Returns a hash that no password matches, at the cost of a plain password's hash.
     pub fn unmatchable() -> Self {
         Self {
-            form: Form::Pbkdf2(Cost::of_plain()),
+            form: Form::Pbkdf2(Cost::PLAIN),
             key: random::<32>().to_vec(),
             salt: HEXLOWER.encode(&random::<16>()),
         }
@@ -131,7 +129,7 @@ impl PasswordHash {
     /// The salt is constant, so equal passwords have equal hashes: reloading the configuration changes nothing, and
     /// sessions are valid after a restart and for other daemons. The hash is not stored.
     fn of_plain(password: &str) -> Self {
-        let cost = Cost::of_plain();
+        let cost = Cost::PLAIN;
         Self {
             form: Form::Pbkdf2(cost),
             key: cost.derive(password.as_bytes(), PLAIN_SALT.as_bytes()),
@@ -238,8 +236,7 @@ impl From<PasswordHash> for String {
 /// Returns a fingerprint that identifies equal secrets, and reveals nothing else while guessing is slow. Takes some
 /// milliseconds.
 pub fn fingerprint(secret: &str, salt: &str) -> String {
-    let key = Cost::of_plain().derive(secret.as_bytes(), salt.as_bytes());
-    HEXLOWER.encode(&key)
+    HEXLOWER.encode(&Cost::PLAIN.derive(secret.as_bytes(), salt.as_bytes()))
 }
 
 /// Returns random bytes for a secret.

@@ -6,17 +6,6 @@ use super::pools::PoolConfig;
 use policy::admission::ThrottleSettings;
 use policy::pool::{Cull, GroupId, LanguageId, Limits, PoolKind, PoolSettings, Recycle, Reuse};
 
-/// The inputs of a pool's settings besides its section.
-#[derive(Clone, Copy, Debug)]
-pub struct Around {
-    /// Whether it is the language's own pool.
-    pub kind: PoolKind,
-    pub language: LanguageId,
-    pub group: Option<GroupId>,
-    /// Terms of its language's pools.
-    pub terms: PoolTerms,
-}
-
 /// A language's requirements of its pools, and the defaults of their sections.
 #[derive(Clone, Copy, Debug)]
 pub struct PoolTerms {
@@ -32,18 +21,24 @@ pub struct PoolTerms {
 }
 
 impl PoolConfig {
-    /// Returns the settings of a pool with this section.
-    pub fn core_settings(&self, around: Around) -> PoolSettings {
-        let (section, terms) = (self, around.terms);
+    /// Returns the settings of a pool with this section, and with the terms of its language's pools.
+    pub fn core_settings(
+        &self,
+        kind: PoolKind,
+        language: LanguageId,
+        group: Option<GroupId>,
+        terms: PoolTerms,
+    ) -> PoolSettings {
+        let section = self;
         let max = section.max.unwrap_or(terms.limits.hard_limit);
         let limits = Limits {
             hard_limit: max,
             soft_limit: terms.limits.soft_limit.min(max),
             ..terms.limits
         };
-        let defaults = match around.kind {
-            PoolKind::Language => PoolSettings::of_language(around.language, limits),
-            PoolKind::Named => PoolSettings::named(around.language, limits),
+        let defaults = match kind {
+            PoolKind::Language => PoolSettings::of_language(language, limits),
+            PoolKind::Named => PoolSettings::named(language, limits),
         };
         let unless_zero = |number: u64| (number > 0).then_some(number);
         let unless_none = |time: Duration| (!time.is_zero()).then_some(time);
@@ -58,10 +53,10 @@ impl PoolConfig {
             Reuse::Any | Reuse::Database => 0,
         };
         PoolSettings {
-            kind: around.kind,
-            language: around.language,
+            kind,
+            language,
             limits,
-            group: around.group,
+            group,
             init_size: section.init_size,
             min_free: section.min_free,
             queue_max: section.queue_max,
@@ -106,30 +101,27 @@ mod tests {
     use super::*;
     use policy::pool::OnClientCrash;
 
-    fn around(kind: PoolKind) -> Around {
-        Around {
-            kind,
-            language: LanguageId(0),
-            group: None,
-            terms: PoolTerms {
-                limits: Limits {
-                    hard_limit: 100,
-                    soft_limit: 50,
-                    affinity_wait: Duration::ZERO,
-                },
-                reuse: Reuse::Any,
-                can_forget: false,
-                isolates_max: 0,
-                isolates_functions: false,
-            },
-        }
+    const LIMITS: Limits = Limits {
+        hard_limit: 100,
+        soft_limit: 50,
+        affinity_wait: Duration::ZERO,
+    };
+
+    fn settings(section: &PoolConfig, kind: PoolKind) -> PoolSettings {
+        let terms = PoolTerms {
+            limits: LIMITS,
+            reuse: Reuse::Any,
+            can_forget: false,
+            isolates_max: 0,
+            isolates_functions: false,
+        };
+        section.core_settings(kind, LanguageId(0), None, terms)
     }
 
     #[test]
     fn a_languages_own_pool_without_a_section_is_as_in_couchdb() {
-        let around = around(PoolKind::Language);
-        let settings = PoolConfig::default().core_settings(around);
-        let mut expected = PoolSettings::of_language(LanguageId(0), around.terms.limits);
+        let settings = settings(&PoolConfig::default(), PoolKind::Language);
+        let mut expected = PoolSettings::of_language(LanguageId(0), LIMITS);
         // Ignored without a maximum lifetime.
         expected.recycle.jitter_percent = 10;
         expected.lends_taught = true;
@@ -138,10 +130,9 @@ mod tests {
 
     #[test]
     fn a_named_pool_replaces_after_a_crash_and_is_throttled_unless_its_section_says_otherwise() {
-        let around = around(PoolKind::Named);
-        let settings = PoolConfig::default().core_settings(around);
-        assert_eq!(settings.on_client_crash, OnClientCrash::Replace);
-        let throttle = settings.throttle.expect("a named pool is throttled");
+        let default = settings(&PoolConfig::default(), PoolKind::Named);
+        assert_eq!(default.on_client_crash, OnClientCrash::Replace);
+        let throttle = default.throttle.expect("a named pool is throttled");
         assert_eq!(throttle.delay, Duration::from_secs(60));
         assert_eq!(throttle.delay_max, Duration::from_secs(600));
         let section = PoolConfig {
@@ -151,7 +142,7 @@ mod tests {
             max_uses: 3,
             ..PoolConfig::default()
         };
-        let settings = section.core_settings(around);
+        let settings = settings(&section, PoolKind::Named);
         assert_eq!(settings.limits.hard_limit, 7);
         assert_eq!(settings.limits.soft_limit, 7);
         assert_eq!(settings.on_client_crash, OnClientCrash::Return);
@@ -165,7 +156,7 @@ mod tests {
             throttle_delay_max: Duration::from_secs(5),
             ..PoolConfig::default()
         };
-        let throttle = section.core_settings(around(PoolKind::Named)).throttle;
+        let throttle = settings(&section, PoolKind::Named).throttle;
         let throttle = throttle.expect("a named pool is throttled");
         assert_eq!(throttle.delay, Duration::from_secs(5));
     }

@@ -40,7 +40,7 @@ section! {
         queue_max: Option<u32> = "off", QUEUE_MAX, unit("requests"), of_machine();
         /// For a process whose client crashed: `"return"` resets and keeps it, unless it is busy; `"replace"` stops it
         /// and starts another.
-        on_client_crash: Option<OnClientCrash>, ON_CLIENT_CRASH, otherwise("`\"replace\"`; a language's own: `\"return\"`");
+        on_client_crash: Option<OnClientCrash>, one_of::<OnClientCrash>(), otherwise("`\"replace\"`; a language's own: `\"return\"`");
         /// A process is stopped on return after this many loans. 0: never.
         max_uses: u64 = 0, count(0, 1 << 53), unit("loans");
         /// A process older than this is stopped when it is free. 0: never.
@@ -71,7 +71,7 @@ section! {
         stress: bool = false, Kind::Boolean;
         /// Which waiter is next: `"fifo"` the oldest, `"per_db"` that of the database which had processes [for the
         /// least time lately](pools.md#whose-turn-it-is).
-        fairness: Fairness = "fifo", FAIRNESS;
+        fairness: Fairness = "fifo", one_of::<Fairness>();
         /// Processes of `max` reserved for validate, update, show and filter functions.
         interactive_reserved: u32 = 0, PROCESSES, unit("processes"), of_machine();
         /// Maximum processes that one user or address [holds](pools.md#how-many-one-may-hold) at a time. 0: `max`.
@@ -124,8 +124,10 @@ impl PoolConfig {
             };
         }
         serde_json::from_value(patched).map_err(|error| {
-            let what = format!("the settings do not fit together ({error})");
-            Fault::new(what, "this is a mistake in settee: please report it")
+            Fault::new(
+                format!("the settings do not fit together ({error})"),
+                "this is a mistake in settee: please report it",
+            )
         })
     }
 
@@ -172,9 +174,10 @@ fn unknown(key: &str) -> Fault {
              environment set",
         );
     }
-    let names = keys::names(SAMPLE);
-    let remedy = hint(key, &names, "the settings are");
-    Fault::new(format!("a pool has no setting '{shown}'"), remedy)
+    Fault::new(
+        format!("a pool has no setting '{shown}'"),
+        hint(key, &keys::names(SAMPLE), "the settings are"),
+    )
 }
 
 #[cfg(test)]

@@ -65,10 +65,12 @@ pub fn diff(old: &Config, new: &Config) -> Vec<Change> {
             changes.push(change(setting, Some(setting), counterpart));
         }
     }
-    let added = after
-        .iter()
-        .filter(|new| counterparts.contains_key(&new.place()));
-    changes.extend(added.map(|new| change(new, None, Some(new))));
+    changes.extend(
+        after
+            .iter()
+            .filter(|new| counterparts.contains_key(&new.place()))
+            .map(|new| change(new, None, Some(new))),
+    );
     changes.sort_by(|a, b| keys::rank(&a.section).cmp(&keys::rank(&b.section)));
     changes
 }

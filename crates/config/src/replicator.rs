@@ -14,6 +14,7 @@ use policy::schedule::RuleSet;
 use replication::spec::Feed;
 use serde::{Deserialize, Serialize};
 
+use super::keys::AUTH_SESSION;
 use super::kinds::*;
 use super::section::{Declared, section};
 use super::store_url::StoreUrl;
@@ -48,7 +49,7 @@ section! {
         priority_coeff: f64 = 0.98, Kind::Coefficient;
         /// `current` (fair shares; free slots are filled at once) or `2017` (as the first couch_replicator_scheduler:
         /// the job that started longest ago is next; slots are filled once per interval).
-        rules: RuleSet = "current", RULES;
+        rules: RuleSet = "current", one_of::<RuleSet>();
         /// Also writes the states `triggered` and `error` into documents.
         update_docs: bool = false, Kind::Boolean;
         /// Longest random delay of a replication's start.
@@ -73,7 +74,7 @@ section! {
         checkpoint_interval: Duration = 30000, ms(1, YEAR);
         /// Continuous replications read changes over a connection each (`continuous`), or [one per
         /// server](replication.md#one-connection-for-many-databases) (`db_updates`).
-        feed: Feed = "continuous", FEED;
+        feed: Feed = "continuous", one_of::<Feed>();
         /// Documents with longer ids are skipped and counted as failures.
         max_document_id_length: Option<u64> = "infinity", ID_LENGTH;
         /// Delay before a missing document is requested again, once.
@@ -96,9 +97,9 @@ section! {
         /// to](replication-connections.md#redirects) besides its own.
         redirects_to: Vec<String> = "", value::ORIGINS;
         /// URL schemes allowed for databases.
-        valid_endpoint_protocols: Vec<String> = "http,https", ENDPOINT_PROTOCOLS;
+        valid_endpoint_protocols: Vec<String> = "http,https", Kind::Words(&["http", "https"]);
         /// URL schemes allowed for proxies.
-        valid_proxy_protocols: Vec<String> = "http,https,socks5", PROXY_PROTOCOLS;
+        valid_proxy_protocols: Vec<String> = "http,https,socks5", Kind::Words(&["http", "https", "socks5"]);
         /// Verifies certificates of databases. **CouchDB does not by default**.
         verify_ssl_certificates: bool = true, Kind::Boolean, only_in_files("it decides whom credentials are sent to");
         /// The PEM file of trusted certificates; empty: the system's.
@@ -113,7 +114,7 @@ section! {
         cacert_reload_interval_hours: Duration = 24, HOURS;
         /// How [credentials](replication-connections.md#credentials) are sent to databases, by CouchDB's names, of
         /// which the first counts.
-        auth_plugins: Vec<String> = "couch_replicator_auth_session,couch_replicator_auth_noop", AUTH_PLUGINS;
+        auth_plugins: Vec<String> = "couch_replicator_auth_session,couch_replicator_auth_noop", Kind::Words(&[AUTH_SESSION, "couch_replicator_auth_noop"]);
     }
     beside {
         /// `[replicator.shares]`: replicator database, or user -> share, from 1 to 1000.

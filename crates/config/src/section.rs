@@ -72,8 +72,10 @@ pub(crate) trait Declared: Sized {
 
     /// Returns the default of a key.
     fn default_of<T: DeserializeOwned>(name: &str) -> T {
-        let key = Self::KEYS.iter().find(|key| key.name == name);
-        let value = key.map_or(Value::Null, Key::default_value);
+        let value = Self::KEYS
+            .iter()
+            .find(|key| key.name == name)
+            .map_or(Value::Null, Key::default_value);
         serde_json::from_value(value).expect("section: a default is a value of its key's type")
     }
 }
@@ -86,8 +88,8 @@ pub struct Key {
     /// Its description, in Markdown with a leading blank on each line.
     sentence: &'static str,
     pub(super) kind: Kind,
-    /// Its default as TOML.
-    default: Option<&'static str>,
+    /// Its default as TOML; `None`: unset.
+    pub(super) default: Option<&'static str>,
     /// The effective value if it is unset or zero, in Markdown.
     otherwise: Option<&'static str>,
     /// The unit of a count.
@@ -156,11 +158,6 @@ impl Key {
         self.sentence.trim_start()
     }
 
-    /// Returns its default as TOML; `None`: unset.
-    pub fn default_text(&self) -> Option<&'static str> {
-        self.default
-    }
-
     /// Returns the unit of a plain number; empty if none.
     pub(super) fn unit_name(&self) -> &'static str {
         self.unit.unwrap_or_else(|| self.kind.unit())
@@ -191,19 +188,13 @@ impl Key {
 }
 
 impl Kind {
-    /// Returns the unit of a plain number of this kind.
-    fn unit(self) -> &'static str {
+    /// Returns the unit of a plain number of this kind; empty if none.
+    pub(super) fn unit(self) -> &'static str {
         match self {
             Self::Duration { unit, .. } => Unit::symbol(unit),
             Self::Bytes { .. } => "bytes",
             Self::OrZero(inner) | Self::OrNone(_, inner) => inner.unit(),
-            Self::Boolean
-            | Self::Count { .. }
-            | Self::Ratio
-            | Self::Coefficient
-            | Self::Choice(..)
-            | Self::Words(_)
-            | Self::Text(_) => "",
+            _ => "",
         }
     }
 }

@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
-use std::str::FromStr;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -17,7 +16,7 @@ use super::pools::PoolConfig;
 use super::section::{Declared, section};
 use super::types::Config;
 use super::value::{self, Kind, LET_IN};
-use policy::admission::{THROTTLE_DELAY, stress_applies};
+use policy::admission::THROTTLE_DELAY;
 
 section! {
     /// One section `[services.NAME]`.
@@ -84,10 +83,12 @@ impl ServiceConfig {
             .unwrap_or_else(|| self.listen.as_ref().is_none_or(ServiceAddress::is_local))
     }
 
-    /// Returns whether it can be under stress.
-    pub(crate) fn can_be_stressed(&self) -> bool {
-        let stress = self.stress.map(|stress| stress == Stress::Yes);
-        stress_applies(self.is_local_only(), stress)
+    /// Returns whether it can be under stress. By default, a service for only this machine's users cannot.
+    fn can_be_stressed(&self) -> bool {
+        match self.stress {
+            Some(stress) => stress == Stress::Yes,
+            None => !self.is_local_only(),
+        }
     }
 }
 
@@ -194,10 +195,10 @@ const UNIX: &str = "unix:";
 /// The only host name accepted as an address.
 const LOCALHOST: &str = "localhost:";
 
-impl FromStr for ServiceAddress {
-    type Err = &'static str;
+impl TryFrom<String> for ServiceAddress {
+    type Error = &'static str;
 
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
+    fn try_from(text: String) -> Result<Self, Self::Error> {
         if let Some(path) = text.strip_prefix(UNIX) {
             return if path.starts_with('/') && !path.contains('\0') {
                 Ok(Self::Unix(path.into()))
@@ -209,8 +210,9 @@ impl FromStr for ServiceAddress {
             Some(port) => format!("{}:{port}", Ipv4Addr::LOCALHOST).parse(),
             None => text.parse(),
         };
-        let wrong = |_| "it is neither unix:PATH nor an address with a port";
-        address.map(Self::Tcp).map_err(wrong)
+        address
+            .map(Self::Tcp)
+            .map_err(|_| "it is neither unix:PATH nor an address with a port")
     }
 }
 
@@ -220,14 +222,6 @@ impl fmt::Display for ServiceAddress {
             Self::Unix(path) => write!(f, "{UNIX}{}", path.display()),
             Self::Tcp(address) => write!(f, "{address}"),
         }
-    }
-}
-
-impl TryFrom<String> for ServiceAddress {
-    type Error = &'static str;
-
-    fn try_from(text: String) -> Result<Self, Self::Error> {
-        text.parse()
     }
 }
 
@@ -243,7 +237,7 @@ mod tests {
 
     #[test]
     fn an_address_is_a_unix_path_or_a_host_with_a_port() {
-        let of = |text: &str| text.parse::<ServiceAddress>();
+        let of = |text: &str| ServiceAddress::try_from(text.to_owned());
         assert_eq!(of("unix:/run/x"), Ok(ServiceAddress::Unix("/run/x".into())));
         for text in ["127.0.0.1:5", "[::1]:5", "localhost:5"] {
             assert!(of(text).is_ok_and(|address| address.is_local()), "{text}");
@@ -262,9 +256,25 @@ mod tests {
     }
 
     #[test]
+    fn a_local_service_is_exempt_from_stress_unless_configured_otherwise() {
+        let can_be_stressed = |local_only, stress| {
+            let service = ServiceConfig {
+                local_only: Some(local_only),
+                stress,
+                ..ServiceConfig::default()
+            };
+            service.can_be_stressed()
+        };
+        assert!(!can_be_stressed(true, None));
+        assert!(can_be_stressed(false, None));
+        assert!(can_be_stressed(true, Some(Stress::Yes)));
+        assert!(!can_be_stressed(false, Some(Stress::No)));
+    }
+
+    #[test]
     fn an_address_is_written_as_it_is_read() {
         for text in ["unix:/run/x", "127.0.0.1:5", "[::1]:5"] {
-            let address: Result<ServiceAddress, _> = text.parse();
+            let address = ServiceAddress::try_from(text.to_owned());
             assert_eq!(address.map(|address| address.to_string()), Ok(text.into()));
         }
     }

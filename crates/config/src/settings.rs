@@ -30,20 +30,23 @@ impl Setting {
         values: &Value,
         origin: impl Fn(&str) -> Origin,
     ) -> Vec<Self> {
-        let values = values.as_object().into_iter().flatten();
-        let settings = values.filter_map(|(key, value)| {
-            // A table in a section is a section itself: `replicator.shares`.
-            let kind = keys::kind(section, key)?;
-            let is_set = !value.is_null() || kind.none().is_some();
-            is_set.then(|| Self {
-                section: section.to_owned(),
-                key: key.clone(),
-                kind,
-                value: value.clone(),
-                origin: origin(key),
+        values
+            .as_object()
+            .into_iter()
+            .flatten()
+            .filter_map(|(key, value)| {
+                // A table in a section is a section itself: `replicator.shares`.
+                let kind = keys::kind(section, key)?;
+                let is_set = !value.is_null() || kind.none().is_some();
+                is_set.then(|| Self {
+                    section: section.to_owned(),
+                    key: key.clone(),
+                    kind,
+                    value: value.clone(),
+                    origin: origin(key),
+                })
             })
-        });
-        settings.collect()
+            .collect()
     }
 
     /// Returns its section and its key.
@@ -95,11 +98,7 @@ impl Setting {
     /// Returns the unit of a plain number in [`Setting::toml`].
     pub fn unit(&self) -> Option<&'static str> {
         self.number()?;
-        match value::resolved(self.kind, &self.value).0 {
-            Kind::Duration { unit, .. } => Some(unit.symbol()),
-            Kind::Bytes { .. } => Some("bytes"),
-            _ => None,
-        }
+        Some(self.kind.unit()).filter(|unit| !unit.is_empty())
     }
 
     fn number(&self) -> Option<u64> {
@@ -131,12 +130,17 @@ impl Config {
         let table = |name: &str| name.split('.').fold(&sections, |table, part| &table[part]);
         let fixed = keys::sections().map(|section| (section.to_owned(), table(section)));
         let of_families = keys::families().flat_map(|family| {
-            let members = table(family).as_object().into_iter().flatten();
-            members.map(move |(name, values)| (format!("{family}.{name}"), values))
+            table(family)
+                .as_object()
+                .into_iter()
+                .flatten()
+                .map(move |(name, values)| (format!("{family}.{name}"), values))
         });
-        let settings = fixed.chain(of_families).flat_map(|(section, values)| {
-            Setting::of_section(&section, values, |key| self.origin(&section, key))
-        });
-        settings.collect()
+        fixed
+            .chain(of_families)
+            .flat_map(|(section, values)| {
+                Setting::of_section(&section, values, |key| self.origin(&section, key))
+            })
+            .collect()
     }
 }

@@ -53,8 +53,7 @@ impl StoreUrl {
     /// # Errors
     /// The problem, without quoting the URL.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let schemes = ["postgres://", "postgresql://"];
-        let rest = schemes
+        let rest = ["postgres://", "postgresql://"]
             .iter()
             .find_map(|scheme| text.strip_prefix(scheme))
             .ok_or("the URL does not begin with postgres://")?;
@@ -91,8 +90,7 @@ impl StoreUrl {
                 return Err(format!("the parameter {name:?} is none of {known}"));
             }
             if name == "sslmode" && value.parse::<SslMode>().is_err() {
-                let what = "sslmode is none of disable, prefer, require, verify-full";
-                return Err(what.to_owned());
+                return Err("sslmode is none of disable, prefer, require, verify-full".to_owned());
             }
         }
         if url.parameter("host").is_none() && hosts.is_empty() {
@@ -106,8 +104,9 @@ impl StoreUrl {
 
     /// Returns how connections are protected.
     pub fn ssl_mode(&self) -> SslMode {
-        let mode = self.parameter("sslmode").and_then(|mode| mode.parse().ok());
-        mode.unwrap_or_default()
+        self.parameter("sslmode")
+            .and_then(|mode| mode.parse().ok())
+            .unwrap_or_default()
     }
 
     /// Returns the file of CA certificates that verify the server's, if one is named.
@@ -135,17 +134,19 @@ impl StoreUrl {
     }
 
     fn database(&self) -> &str {
-        let after = self
-            .parts()
+        self.parts()
             .0
             .split_once("://")
-            .and_then(|(_, rest)| rest.split_once('/'));
-        after.map_or("", |(_, database)| database)
+            .and_then(|(_, rest)| rest.split_once('/'))
+            .map_or("", |(_, database)| database)
     }
 
     fn parameters(&self) -> impl Iterator<Item = (&str, &str)> {
-        let pairs = self.parts().1.split('&').filter(|pair| !pair.is_empty());
-        pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")))
+        self.parts()
+            .1
+            .split('&')
+            .filter(|pair| !pair.is_empty())
+            .map(|pair| pair.split_once('=').unwrap_or((pair, "")))
     }
 
     fn parameter(&self, name: &str) -> Option<&str> {

@@ -21,17 +21,19 @@ impl Surroundings {
     /// environment.
     pub fn of_process() -> Self {
         static FIRST_READ: OnceLock<Surroundings> = OnceLock::new();
-        let first = FIRST_READ.get_or_init(|| Self {
-            variables: std::env::vars_os().collect(),
-            user_id: rustix::process::geteuid().as_raw(),
-        });
-        first.clone()
+        FIRST_READ
+            .get_or_init(|| Self {
+                variables: std::env::vars_os().collect(),
+                user_id: rustix::process::geteuid().as_raw(),
+            })
+            .clone()
     }
 
     /// Returns the value of a variable that is set and not empty.
     pub fn variable(&self, name: &str) -> Option<&OsStr> {
-        let found = self.variables.iter().find(|(known, _)| known == name);
-        found
+        self.variables
+            .iter()
+            .find(|(known, _)| known == name)
             .map(|(_, value)| value.as_os_str())
             .filter(|value| !value.is_empty())
     }
@@ -42,7 +44,12 @@ impl Surroundings {
     /// `/run/settee` for root; else `settee` in the user's state directory (`$XDG_STATE_HOME` or
     /// `~/.local/state`); else, for a user without a home, `/tmp/settee-UID`.
     pub fn socket_path(&self) -> PathBuf {
-        self.socket_directory().join("settee.sock")
+        let directory = match self.absolute("XDG_RUNTIME_DIR") {
+            Some(runtime) => runtime.join("settee"),
+            None if self.user_id == 0 => PathBuf::from("/run/settee"),
+            None => self.state_directory(),
+        };
+        directory.join("settee.sock")
     }
 
     /// Returns the default path of the store: `/var/lib/settee` for root; else
@@ -54,16 +61,6 @@ impl Surroundings {
             _ => self.state_directory(),
         };
         directory.join("settee.redb")
-    }
-
-    fn socket_directory(&self) -> PathBuf {
-        if let Some(runtime) = self.absolute("XDG_RUNTIME_DIR") {
-            return runtime.join("settee");
-        }
-        if self.user_id == 0 {
-            return PathBuf::from("/run/settee");
-        }
-        self.state_directory()
     }
 
     fn state_directory(&self) -> PathBuf {

@@ -49,16 +49,17 @@ pub(crate) fn is_tenant_name(text: &str) -> bool {
 impl Config {
     /// Returns the limits of each tenant.
     pub fn tenant_rules(&self) -> TenantRules {
-        let rules = self.tenants.iter().map(|(name, tenant)| {
+        TenantRules::new(self.tenants.iter().map(|(name, tenant)| {
             let rule = TenantRule {
                 processes_max: tenant.processes_max,
                 queue_max: tenant.queue_max,
                 cpu_share: tenant.cpu_share.map(thousandths),
-                timeout: tenant.timeout.map(milliseconds),
+                timeout: tenant
+                    .timeout
+                    .map(|time| u32::try_from(time.as_millis()).unwrap_or(u32::MAX)),
             };
             (name.clone(), rule)
-        });
-        TenantRules::new(rules)
+        }))
     }
 }
 
@@ -66,10 +67,6 @@ impl Config {
 fn thousandths(share: f64) -> u32 {
     let nearest = (share * 1000.0).round() as u32;
     nearest.max(u32::from(share > 0.0))
-}
-
-fn milliseconds(time: Duration) -> u32 {
-    u32::try_from(time.as_millis()).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]

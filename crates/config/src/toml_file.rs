@@ -31,8 +31,11 @@ pub(super) fn read(path: &Path, text: &str, built_in: bool) -> Layer {
     let (document, errors) = DeTable::parse_recoverable(text);
     for error in &errors {
         let at = origin(error.span().map_or(0, |span| span.start));
-        let what = format!("this is not TOML ({})", error.message().replace('\n', ", "));
-        layer.problem(&at, what, "correct the line");
+        layer.problem(
+            &at,
+            format!("this is not TOML ({})", error.message().replace('\n', ", ")),
+            "correct the line",
+        );
     }
     if !errors.is_empty() {
         return layer;
@@ -44,16 +47,24 @@ pub(super) fn read(path: &Path, text: &str, built_in: bool) -> Layer {
             DeValue::Table(table) => read_section(name, at, table, &origin, &mut layer),
             DeValue::Array(_) => {
                 let shown = name.escape_debug();
-                let what = format!("[[{shown}]] is a list of sections");
-                layer.problem(&at, what, format!("write it once, as [{shown}]"));
+                layer.problem(
+                    &at,
+                    format!("[[{shown}]] is a list of sections"),
+                    format!("write it once, as [{shown}]"),
+                );
             }
             _ => {
-                let what = format!("the key {name:?} is outside of any section");
-                layer.problem(&at, what, home_of(name));
+                layer.problem(
+                    &at,
+                    format!("the key {name:?} is outside of any section"),
+                    home_of(name),
+                );
             }
         }
     }
-    layer.sort_by_origin();
+    // The parser sorts them by name.
+    layer.sections.sort_by(|a, b| a.1.cmp(&b.1));
+    layer.entries.sort_by(|a, b| a.origin.cmp(&b.origin));
     layer
 }
 
@@ -81,15 +92,19 @@ fn read_section(
                 read_section(&within, at, inner, origin, layer);
             }
             _ if is_family => {
-                let what = format!("the key {key:?} is in [{section}], which has sections only");
-                let remedy = format!("put it under a section with a name: [{section}.NAME]");
-                layer.problem(&at, what, remedy);
+                layer.problem(
+                    &at,
+                    format!("the key {key:?} is in [{section}], which has sections only"),
+                    format!("put it under a section with a name: [{section}.NAME]"),
+                );
             }
             (DeValue::Table(_), Some((family, name))) => {
                 let whole = format!("{name}.{key}");
-                let what = format!("[{}] is a table in a section", within.escape_debug());
-                let remedy = format!("write it [{family}.{whole:?}] if the name has a dot");
-                layer.problem(&at, what, remedy);
+                layer.problem(
+                    &at,
+                    format!("[{}] is a table in a section", within.escape_debug()),
+                    format!("write it [{family}.{whole:?}] if the name has a dot"),
+                );
             }
             _ => layer.entry(section, key, raw(value), at),
         }

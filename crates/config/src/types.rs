@@ -110,14 +110,14 @@ section! {
         /// subordinate ids. Empty: no cell has its own user.
         user_range: Option<UserRange> = "2100000000-2104194303", value::USER_RANGE, only_in_files(CELL), of_machine();
         /// A reduce answer that is too long is refused (`true`), only logged (`"log"`), or accepted (`false`).
-        reduce_limit: ReduceLimit = true, REDUCE_LIMIT;
+        reduce_limit: ReduceLimit = true, one_of::<ReduceLimit>();
         /// Answers up to this length are never too long.
         reduce_limit_threshold: u64 = 5000, count(0, 1 << 53), unit("characters");
         /// A longer answer is too long if its length times this exceeds the length of the input.
         reduce_limit_ratio: f64 = 2.0, Kind::Ratio;
         /// Databases that may share a process, and see state that others left in it: `"name"` none, `"prefix"` those
         /// with the same name up to the first slash, `"none"` all.
-        db_tag: DbTag = "name", DB_TAG;
+        db_tag: DbTag = "name", one_of::<DbTag>();
         /// How long a client waits for a process of its own database before it takes another's, and the minimum time
         /// between two such exchanges. 0: no wait, as in CouchDB.
         affinity_wait: Duration = 20, ms(0, HOUR);
@@ -183,7 +183,7 @@ section! {
         /// for others, `/tmp/settee-UID/settee.sock` for a user without a home.
         socket: PathBuf = "", value::SOCKET_PATH, at_start();
         /// Mode of the socket: `"0600"`, or `"0660"` to admit its group as [callers](http.md#who-may-do-what).
-        socket_mode: String = "0600", SOCKET_MODE, at_start(), only_in_files(LET_IN);
+        socket_mode: String = "0600", Kind::Choice(&["0600", "0660"], &[]), at_start(), only_in_files(LET_IN);
         /// The group of the socket, by name or number; the service's user must be a member. The socket then has mode
         /// 0660, its directory, which must not hold the store, 0750 (or 0755 if it has that already). Empty: none.
         socket_group: String = "", value::GROUP, at_start(), only_in_files(LET_IN);
@@ -248,7 +248,7 @@ section! {
         /// requested.
         cacert_file: Option<PathBuf> = "", value::FILE_PATH;
         /// The TLS versions offered; no others are supported.
-        tls_versions: Vec<String> = "tlsv1.2,tlsv1.3", TLS_VERSIONS, only_in_files(LET_IN);
+        tls_versions: Vec<String> = "tlsv1.2,tlsv1.3", Kind::Words(&["tlsv1.2", "tlsv1.3"]), only_in_files(LET_IN);
     }
 }
 
@@ -295,7 +295,7 @@ section! {
         /// CouchDB's names map to the nearest of these.
         level: LogLevel = "info", LEVEL;
         /// `terminal` for people, `json` one object a line; `auto`: `terminal` if standard error is one.
-        format: LogFormat = "auto", FORMAT, at_start();
+        format: LogFormat = "auto", one_of::<LogFormat>(), at_start();
         /// The file that records are appended to, [reopened on HUP](logging.md#rotation). Empty: standard error.
         /// Ignored in an `.ini`, where it is CouchDB's log.
         file: Option<PathBuf> = "", value::FILE_PATH, at_start();
@@ -377,26 +377,23 @@ impl Server {
 impl Config {
     /// Returns the service's own TCP addresses, each with its section and key.
     pub fn own_addresses(&self) -> Vec<(&'static str, SocketAddr)> {
-        let own = [
+        [
             ("[server] tcp", self.server.tcp),
             ("[server] http", self.server.http),
             ("[ssl] port", self.ssl.address()),
             ("[ssl] tcp", self.ssl.tcp),
         ]
-        .into_iter();
-        own.filter_map(|(key, address)| Some((key, address?)))
-            .collect()
-    }
-
-    /// Returns whether HTTP is enabled, with or without TLS.
-    pub fn has_http(&self) -> bool {
-        self.server.http.is_some() || self.ssl.enable
+        .into_iter()
+        .filter_map(|(key, address)| Some((key, address?)))
+        .collect()
     }
 
     /// Returns where the value of `key` in `section` came from.
     pub fn origin(&self, section: &str, key: &str) -> Origin {
-        let place = (section.to_owned(), key.to_owned());
-        self.origins.get(&place).cloned().unwrap_or(Origin::Default)
+        self.origins
+            .get(&(section.to_owned(), key.to_owned()))
+            .cloned()
+            .unwrap_or(Origin::Default)
     }
 
     /// Returns the argument of a process's `reset`, as JSON text.
@@ -410,13 +407,13 @@ impl Config {
             ReduceLimit::False => json!(false),
             ReduceLimit::Log => json!("log"),
         };
-        let told = json!({
+        json!({
             "reduce_limit": reduce_limit,
             "reduce_limit_threshold": config.reduce_limit_threshold,
             "reduce_limit_ratio": config.reduce_limit_ratio,
             "timeout": self.couchdb.os_process_timeout.as_millis(),
-        });
-        told.to_string()
+        })
+        .to_string()
     }
 }
 

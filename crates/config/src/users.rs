@@ -8,7 +8,6 @@ use serde::{Deserialize, Serialize};
 use strum::VariantNames;
 
 use super::section::section;
-use super::types::Config;
 use super::value::{self, Kind, LET_IN};
 use crate::password::PasswordHash;
 
@@ -51,13 +50,5 @@ section! {
         roles: Vec<Role>, Kind::Words(Role::VARIANTS), only_in_files(LET_IN);
         /// The only pools that a caller may use. Empty: no restriction.
         pools: Vec<String> = "", value::NAMES, only_in_files(LET_IN);
-    }
-}
-
-impl Config {
-    /// Returns whether any user is an administrator.
-    pub(crate) fn has_admin(&self) -> bool {
-        let is_admin = |user: &UserConfig| user.roles.contains(&Role::Admin);
-        !self.admins.is_empty() || self.users.values().any(is_admin)
     }
 }

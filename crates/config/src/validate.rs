@@ -93,10 +93,11 @@ impl Section<'_> {
         let (name, origins) = (&self.name, &self.config.origins);
         let own = origins.get(&(name.clone(), key.to_owned()));
         let other = || origins.iter().find(|((other, _), _)| other == name);
-        let origin = own.or_else(|| other().map(|(_, origin)| origin));
-        let place = origin.map_or_else(|| "configuration".to_owned(), ToString::to_string);
-        let problem = Problem::new(place, format!("[{name}] {what}"), remedy);
-        self.problems.push(problem);
+        let place = own
+            .or_else(|| other().map(|(_, origin)| origin))
+            .map_or_else(|| "configuration".to_owned(), ToString::to_string);
+        self.problems
+            .push(Problem::new(place, format!("[{name}] {what}"), remedy));
     }
 }
 
@@ -114,9 +115,11 @@ impl Rules<'_> {
         let (hard, soft) = (limits.os_process_limit, limits.os_process_soft_limit);
         if soft > hard {
             let origin = self.config.origin(QUERY, HARD);
-            let what = format!("{SOFT} ({soft}) is above {HARD} ({hard}, {origin})");
-            let remedy = format!("lower {SOFT} to {hard} or less, or raise {HARD}");
-            self.section(QUERY).problem(SOFT, what, remedy);
+            self.section(QUERY).problem(
+                SOFT,
+                format!("{SOFT} ({soft}) is above {HARD} ({hard}, {origin})"),
+                format!("lower {SOFT} to {hard} or less, or raise {HARD}"),
+            );
         }
     }
 
@@ -126,9 +129,11 @@ impl Rules<'_> {
         names.extend(config.pools.keys().map(String::as_str));
         let (count, max) = (names.len(), config.server.pools_max);
         if count > max {
-            let what = format!("pools_max ({max}) is below the {count} pools of the configuration");
-            let remedy = format!("raise it to {count} or more, or remove pools");
-            self.section("server").problem("pools_max", what, remedy);
+            self.section("server").problem(
+                "pools_max",
+                format!("pools_max ({max}) is below the {count} pools of the configuration"),
+                format!("raise it to {count} or more, or remove pools"),
+            );
         }
     }
 
@@ -137,9 +142,11 @@ impl Rules<'_> {
         let mut section = self.section("server");
         let length = server.socket.as_os_str().len();
         if length > SERVER_SOCKET_MAX {
-            let what =
-                format!("socket has {length} bytes; at most {SERVER_SOCKET_MAX} are allowed");
-            section.problem("socket", what, "use a shorter path");
+            section.problem(
+                "socket",
+                format!("socket has {length} bytes; at most {SERVER_SOCKET_MAX} are allowed"),
+                "use a shorter path",
+            );
         }
         // Anyone allowed into the socket's folder could open its other files.
         let folder = store.file().and_then(Path::parent);
@@ -149,11 +156,11 @@ impl Rules<'_> {
             } else {
                 "socket_group"
             };
-            let what =
-                format!("{key} lets others into the folder of the socket, where the store is too");
-            let remedy =
-                "name a [server] socket in a folder of its own, or a [store] path elsewhere";
-            section.problem(key, what, remedy);
+            section.problem(
+                key,
+                format!("{key} lets others into the folder of the socket, where the store is too"),
+                "name a [server] socket in a folder of its own, or a [store] path elsewhere",
+            );
         }
     }
 
@@ -161,9 +168,11 @@ impl Rules<'_> {
     fn audit(&mut self) {
         let log = &self.config.log;
         if log.audit_required && log.audit.is_none() {
-            let what = "audit_required = true, but no audit file is set".to_owned();
-            let remedy = "set [log] audit, or leave audit_required out";
-            self.section("log").problem("audit_required", what, remedy);
+            self.section("log").problem(
+                "audit_required",
+                "audit_required = true, but no audit file is set",
+                "set [log] audit, or leave audit_required out",
+            );
         }
     }
 
@@ -178,33 +187,36 @@ impl Rules<'_> {
         let beyond = addresses.find(|http| !http.ip().is_loopback());
         let named = config.admins.keys().chain(config.users.keys()).next();
         if let Some(address) = beyond {
-            let what =
-                format!("open = true, but HTTP on {address} can be reached from other machines");
-            let remedy = "remove open, so that a login is required, or use a loopback address, \
-                          127.0.0.1 or [::1]";
-            section.problem("open", what, remedy);
-        } else if let Some(name) = named {
-            let what = format!(
-                "open = true, which makes everybody an administrator, but {name:?} has a password to \
-                 log in with"
+            section.problem(
+                "open",
+                format!("open = true, but HTTP on {address} can be reached from other machines"),
+                "remove open, so that a login is required, or use a loopback address, \
+                 127.0.0.1 or [::1]",
             );
-            let remedy = "remove open, so that a login is required, or name nobody in [admins] and \
-                          [users.NAME]";
-            section.problem("open", what, remedy);
+        } else if let Some(name) = named {
+            section.problem(
+                "open",
+                format!(
+                    "open = true, which makes everybody an administrator, but {name:?} has a password \
+                     to log in with"
+                ),
+                "remove open, so that a login is required, or name nobody in [admins] and \
+                 [users.NAME]",
+            );
         }
     }
 
     fn ssl(&mut self) {
-        let config = self.config;
-        let ssl = &config.ssl;
+        let ssl = &self.config.ssl;
         let mut section = self.section(SSL);
         for (key, file) in [("cert_file", &ssl.cert_file), ("key_file", &ssl.key_file)] {
             if ssl.is_used() && file.is_none() {
                 let used = if ssl.enable { "enable" } else { "tcp" };
-                let what = format!("{used} is set, but there is no {key}");
-                let remedy =
-                    "name the PEM files of a certificate and of its key as cert_file and key_file";
-                section.problem(used, what, remedy);
+                section.problem(
+                    used,
+                    format!("{used} is set, but there is no {key}"),
+                    "name the PEM files of a certificate and of its key as cert_file and key_file",
+                );
             }
         }
     }
@@ -213,13 +225,15 @@ impl Rules<'_> {
         let settings = &self.config.replicator;
         let mut section = self.section(REPLICATOR);
         if settings.backoff_max < settings.backoff_base {
-            let what = format!(
-                "backoff_max ({} s) is below backoff_base ({} s)",
-                settings.backoff_max.as_secs_f64(),
-                settings.backoff_base.as_secs_f64(),
+            section.problem(
+                "backoff_max",
+                format!(
+                    "backoff_max ({} s) is below backoff_base ({} s)",
+                    settings.backoff_max.as_secs_f64(),
+                    settings.backoff_base.as_secs_f64(),
+                ),
+                "raise backoff_max to backoff_base or more",
             );
-            let remedy = "raise backoff_max to backoff_base or more";
-            section.problem("backoff_max", what, remedy);
         }
         // Certificate and key are useless without each other.
         let halves = match (&settings.cert_file, &settings.key_file) {
@@ -228,15 +242,20 @@ impl Rules<'_> {
             _ => None,
         };
         if let Some((set, missing)) = halves {
-            let what = format!("{set} is set without {missing}");
-            section.problem(set, what, "name both files, or neither");
+            section.problem(
+                set,
+                format!("{set} is set without {missing}"),
+                "name both files, or neither",
+            );
         }
         // Encrypted keys are unsupported: report it now rather than at the first connection.
         if !settings.password.is_empty() {
-            let what = "password: keys with a password cannot be read";
-            let remedy = "store the key without one (openssl pkey -in KEY -out NEW), readable by its \
-                          owner only, and leave the password out";
-            section.problem("password", what, remedy);
+            section.problem(
+                "password",
+                "password: keys with a password cannot be read",
+                "store the key without one (openssl pkey -in KEY -out NEW), readable by its \
+                 owner only, and leave the password out",
+            );
         }
     }
 
@@ -249,8 +268,11 @@ impl Rules<'_> {
                 "language {name:?} has a command and is on in [{NATIVE_QUERY_SERVERS}] ({native})"
             );
             let remedy = "remove the command or switch the in-process one off";
-            let place = config.origin(QUERY_SERVERS, name);
-            self.problems.push(Problem::new(place, what, remedy));
+            self.problems.push(Problem::new(
+                config.origin(QUERY_SERVERS, name),
+                what,
+                remedy,
+            ));
         }
     }
 
@@ -258,24 +280,39 @@ impl Rules<'_> {
         let is_admin = self.config.admins.contains_key(name);
         let mut section = self.section(format!("{USERS}.{name}"));
         if user.password.is_none() {
-            let remedy = "set password, plain or hashed as CouchDB writes it";
-            section.problem("password", "has no password", remedy);
+            section.problem(
+                "password",
+                "has no password",
+                "set password, plain or hashed as CouchDB writes it",
+            );
         }
         if user.roles.is_empty() {
-            let remedy = format!("set roles to one or more of {}", Role::VARIANTS.join(", "));
-            section.problem("roles", "has no roles", remedy);
+            section.problem(
+                "roles",
+                "has no roles",
+                format!("set roles to one or more of {}", Role::VARIANTS.join(", ")),
+            );
         }
         if name.contains(':') {
-            let what = "has a colon in its name, and could never log in";
-            section.problem("password", what, "use a name without colons");
+            section.problem(
+                "password",
+                "has a colon in its name, and could never log in",
+                "use a name without colons",
+            );
         }
         if is_admin {
-            let remedy = "keep one of the two; roles = [\"admin\"] means the same";
-            section.problem("password", "is in [admins] too", remedy);
+            section.problem(
+                "password",
+                "is in [admins] too",
+                "keep one of the two; roles = [\"admin\"] means the same",
+            );
         }
         if !user.pools.is_empty() && !user.roles.contains(&Role::Caller) {
-            let what = "has pools without the role caller, the only role that pools limit";
-            section.problem("pools", what, "add the role caller, or leave pools out");
+            section.problem(
+                "pools",
+                "has pools without the role caller, the only role that pools limit",
+                "add the role caller, or leave pools out",
+            );
         }
     }
 }

@@ -24,7 +24,8 @@ pub(super) use text::{
 pub use text::{NAME_RULE, is_name};
 
 /// The unit of a duration given as a plain number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::Display)]
+#[strum(serialize_all = "lowercase")]
 pub enum Unit {
     Milliseconds,
     Seconds,
@@ -197,8 +198,10 @@ impl Kind {
             Self::Coefficient => number::ratio(raw, 1.0).map(Value::from),
             Self::Choice(words, synonyms) => {
                 let word = raw.word().ok_or(raw.misfit())?;
-                let synonym = synonyms.iter().find(|(written, _)| *written == word);
-                let word = synonym.map_or(word, |(_, meant)| meant);
+                let word = synonyms
+                    .iter()
+                    .find(|(written, _)| *written == word)
+                    .map_or(word, |(_, meant)| meant);
                 words
                     .contains(&word)
                     .then(|| word.into())
@@ -209,8 +212,11 @@ impl Kind {
                 if !entries.iter().all(|word| words.contains(word)) {
                     return Err(raw.misfit());
                 }
-                let chosen = words.iter().filter(|word| entries.contains(word));
-                Ok(chosen.copied().collect())
+                Ok(words
+                    .iter()
+                    .filter(|word| entries.contains(word))
+                    .copied()
+                    .collect())
             }
             Self::Text(form) => (form.read)(raw),
             Self::OrZero(_) if raw.text() == Some("0") || *raw == Raw::Integer(Some(0)) => {
@@ -248,13 +254,8 @@ impl Kind {
             Self::Ratio => "a number that is not negative, 2.0 for example".to_owned(),
             Self::Coefficient => "a number from 0.0 to 1.0".to_owned(),
             Self::Duration { unit, min, max } => format!(
-                "a whole number of {} or text with a unit (\"250ms\", \"5s\", \"2min\", \"1h\"), \
+                "a whole number of {unit} or text with a unit (\"250ms\", \"5s\", \"2min\", \"1h\"), \
                  from {min} ms to {} h",
-                match unit {
-                    Unit::Milliseconds => "milliseconds",
-                    Unit::Seconds => "seconds",
-                    Unit::Hours => "hours",
-                },
                 max / Unit::Hours.milliseconds(),
             ),
             Self::Bytes { min, max } => format!(

@@ -157,14 +157,18 @@ fn expand(value: &Value, language: &str) -> Result<Value, Absent> {
         };
     };
     if let Some(sources) = object.get("$source") {
-        let source = sources.get(language).filter(|source| source.is_string());
-        return source.cloned().ok_or(Absent::Source);
+        return sources
+            .get(language)
+            .filter(|source| source.is_string())
+            .cloned()
+            .ok_or(Absent::Source);
     }
     let Some(repeated) = object.get("$repeat") else {
-        let members = object
+        return object
             .iter()
-            .map(|(key, value)| Ok((key.clone(), expand(value, language)?)));
-        return members.collect::<Result<_, _>>().map(Value::Object);
+            .map(|(key, value)| Ok((key.clone(), expand(value, language)?)))
+            .collect::<Result<_, _>>()
+            .map(Value::Object);
     };
     let (Some(text), Some(times)) = (
         repeated.as_str(),

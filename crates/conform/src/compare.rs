@@ -24,10 +24,11 @@ fn differs(want: &Value, got: &Value, ordered: bool, at: &str) -> Option<String>
     }
     match (want, got) {
         (Value::Number(a), Value::Number(b)) if a.as_f64() == b.as_f64() => None,
-        (Value::Array(a), Value::Array(b)) if a.len() == b.len() => {
-            let mut pairs = a.iter().zip(b).enumerate();
-            pairs.find_map(|(index, (a, b))| differs(a, b, ordered, &format!("{at}[{index}]")))
-        }
+        (Value::Array(a), Value::Array(b)) if a.len() == b.len() => a
+            .iter()
+            .zip(b)
+            .enumerate()
+            .find_map(|(index, (a, b))| differs(a, b, ordered, &format!("{at}[{index}]"))),
         (Value::Object(a), Value::Object(b)) if a.len() == b.len() => {
             objects_differ(a, b, ordered, at)
         }

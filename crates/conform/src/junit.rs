@@ -13,8 +13,11 @@ use crate::report::{Ability, CaseReport, CaseResult, Counts, Report};
 /// Returns the report as XML.
 pub fn junit(report: &Report) -> String {
     let mut text = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n".to_owned();
-    let errors = usize::from(report.problem.is_some());
-    let totals = totals(report.counts, errors, time(&report.cases));
+    let totals = totals(
+        report.counts,
+        usize::from(report.problem.is_some()),
+        time(&report.cases),
+    );
     let suites = report
         .abilities
         .iter()
@@ -120,7 +123,7 @@ mod tests {
 
     #[test]
     fn the_time_of_a_suite_and_of_the_report_is_the_sum_of_its_cases() {
-        let mut report = Report::new(vec!["x".into()], "none", false);
+        let mut report = Report::new(vec!["x".into()], "none");
         for (id, ability, took) in [("a", "map", 1500), ("b", "map", 20), ("c", "reduce", 3)] {
             report.cases.push(CaseReport {
                 id: id.into(),
@@ -145,7 +148,7 @@ mod tests {
 
     #[test]
     fn a_command_that_is_not_a_query_server_is_one_error() {
-        let mut report = Report::new(vec!["x".into()], "none", false);
+        let mut report = Report::new(vec!["x".into()], "none");
         report.problem = Some("it exited & \"died\"".into());
         let text = junit(&report);
         assert!(

@@ -82,8 +82,11 @@ pub(crate) async fn play(
                 .get(at.get())
                 .map(expectation)
                 .unwrap_or_else(|| "its exit after its input is closed".into());
-            let got = format!("nothing within {} s", time.as_secs_f64());
-            Failure::new(&expected, got, Kind::Silence)
+            Failure::new(
+                &expected,
+                format!("nothing within {} s", time.as_secs_f64()),
+                Kind::Silence,
+            )
         }
     };
     Err(failure.at(at.get(), case.steps.len()))
@@ -138,8 +141,11 @@ async fn steps(case: &Case, mut peer: impl Peer, at: &Cell<usize>) -> Result<(),
             }
             Step::Out(_) | Step::OutRaw(_) => {
                 let Some(line) = line(case, step, &mut peer).await? else {
-                    let got = format!("no more output; it {}", peer.exit_report().await);
-                    return Err(Failure::new(&expectation(step), got, Kind::End));
+                    return Err(Failure::new(
+                        &expectation(step),
+                        format!("no more output; it {}", peer.exit_report().await),
+                        Kind::End,
+                    ));
                 };
                 check(case, step, &line, &peer)?;
             }
@@ -165,9 +171,8 @@ async fn steps(case: &Case, mut peer: impl Peer, at: &Cell<usize>) -> Result<(),
         _ => return Ok(()),
     };
     let wanted: Vec<String> = case.exit.iter().map(i32::to_string).collect();
-    let expected = format!("exit status {}", wanted.join(" or "));
     Err(Failure::new(
-        &expected,
+        &format!("exit status {}", wanted.join(" or ")),
         format!("a process that {exit}"),
         Kind::Exit,
     ))
@@ -179,8 +184,10 @@ async fn line(case: &Case, step: &Step, peer: &mut impl Peer) -> Result<Option<S
         let line = peer.line().await;
         let line = line.map_err(|error| Failure::line(step, "", error.to_string(), peer))?;
         let line = line.map(|line| String::from_utf8_lossy(&line).into_owned());
-        let log = |line: &String| line.starts_with("[\"log\"");
-        if !case.skip_logs || !line.as_ref().is_some_and(log) {
+        let is_log = line
+            .as_ref()
+            .is_some_and(|line| line.starts_with("[\"log\""));
+        if !case.skip_logs || !is_log {
             return Ok(line);
         }
     }
@@ -210,8 +217,12 @@ fn none(line: Option<String>, step: &Step, peer: &impl Peer) -> Result<(), Failu
     let Some(line) = line else {
         return Ok(());
     };
-    let difference = format!("expected the end of the output, got {}", quote(&line));
-    Err(Failure::line(step, &line, difference, peer))
+    Err(Failure::line(
+        step,
+        &line,
+        format!("expected the end of the output, got {}", quote(&line)),
+        peer,
+    ))
 }
 
 fn expectation(step: &Step) -> String {

@@ -40,7 +40,7 @@ pub struct Ability {
 pub type DaemonAbilities = BTreeMap<String, Option<bool>>;
 
 /// All results, as `settee conform --json` prints them.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Report {
     /// The tested command, or the language of this program.
     pub command: Vec<String>,
@@ -102,25 +102,32 @@ pub enum CaseResult {
 
 impl Report {
     /// Creates a report without cases.
-    pub fn new(command: Vec<String>, language: &str, found: bool) -> Self {
+    pub fn new(command: Vec<String>, language: &str) -> Self {
         Self {
             command,
             language: language.to_owned(),
-            found,
-            known: 0,
-            applying: 0,
-            problem: None,
-            counts: Counts::default(),
-            abilities: Vec::new(),
-            daemon: DaemonAbilities::new(),
-            badge: String::new(),
-            cases: Vec::new(),
+            ..Self::default()
         }
     }
 
     /// Adds the result of a case.
     pub fn add(&mut self, case: &Case, verdict: Verdict, took: Duration) {
-        self.cases.push(CaseReport::of(case, verdict, took));
+        let (result, failure) = match verdict {
+            Verdict::Pass => (CaseResult::Pass, None),
+            Verdict::Fail(failure) if is_unsupported(case, &failure) => {
+                (CaseResult::NotSupported, Some(failure))
+            }
+            Verdict::Fail(failure) => (CaseResult::Fail, Some(failure)),
+            Verdict::NotRun => (CaseResult::NotRun, None),
+        };
+        self.cases.push(CaseReport {
+            id: case.id.clone(),
+            ability: case.ability.clone(),
+            why: case.why.clone(),
+            result,
+            took,
+            failure,
+        });
     }
 
     /// Sums up the cases. A command that passes a case of an ability has that ability: if it refuses other cases, they
@@ -134,8 +141,11 @@ impl Report {
                 continue;
             }
             let of_ability = |case: &&mut CaseReport| case.ability == name;
-            let passes = |case: &mut CaseReport| case.result == CaseResult::Pass;
-            let is_able = self.cases.iter_mut().filter(of_ability).any(passes);
+            let is_able = self
+                .cases
+                .iter_mut()
+                .filter(of_ability)
+                .any(|case| case.result == CaseResult::Pass);
             let mut counts = Counts::default();
             for case in self.cases.iter_mut().filter(of_ability) {
                 if is_able && case.result == CaseResult::NotSupported {
@@ -163,8 +173,9 @@ impl Report {
             .map(|it| it.name.as_str())
             .collect();
         let (passed, all) = (self.counts.passed, self.counts.all());
-        let badge = format!("conform: {passed} of {all} cases, {}", able.join(" "));
-        badge.trim_end_matches(", ").to_owned()
+        format!("conform: {passed} of {all} cases, {}", able.join(" "))
+            .trim_end_matches(", ")
+            .to_owned()
     }
 
     /// Returns whether a case passed and none failed or was not run; unsupported abilities do not count.
@@ -196,42 +207,11 @@ impl Counts {
     }
 
     const fn verdict(self) -> &'static str {
-        match self {
-            Self {
-                passed: 0,
-                failed: 0,
-                not_run: 0,
-                not_supported: 1..,
-            } => "not_supported",
-            Self { passed: 0, .. } => "absent",
-            Self {
-                failed: 0,
-                not_run: 0,
-                not_supported: 0,
-                ..
-            } => "able",
+        match (self.passed, self.failed + self.not_run, self.not_supported) {
+            (0, 0, 1..) => "not_supported",
+            (0, ..) => "absent",
+            (_, 0, 0) => "able",
             _ => "partly",
-        }
-    }
-}
-
-impl CaseReport {
-    fn of(case: &Case, verdict: Verdict, took: Duration) -> Self {
-        let (result, failure) = match verdict {
-            Verdict::Pass => (CaseResult::Pass, None),
-            Verdict::Fail(failure) if is_unsupported(case, &failure) => {
-                (CaseResult::NotSupported, Some(failure))
-            }
-            Verdict::Fail(failure) => (CaseResult::Fail, Some(failure)),
-            Verdict::NotRun => (CaseResult::NotRun, None),
-        };
-        Self {
-            id: case.id.clone(),
-            ability: case.ability.clone(),
-            why: case.why.clone(),
-            result,
-            took,
-            failure,
         }
     }
 }
@@ -262,7 +242,7 @@ mod tests {
             problem: "step 2: $: expected true, got false".into(),
             kind: Kind::Line,
         };
-        let mut report = Report::new(vec!["x".into()], "python", true);
+        let mut report = Report::new(vec!["x".into()], "python");
         assert!(!report.is_success(), "nothing was tested");
         report.add(&case("a", "map"), Verdict::Pass, Duration::ZERO);
         report.settle();
@@ -298,7 +278,7 @@ mod tests {
             problem: "step 2".into(),
             kind,
         };
-        let mut report = Report::new(vec!["x".into()], "none", false);
+        let mut report = Report::new(vec!["x".into()], "none");
         report.add(&case("a", "reset"), Verdict::Pass, Duration::ZERO);
         report.add(
             &case("b", "ddoc"),
@@ -328,7 +308,7 @@ mod tests {
             ("ddoc", Kind::Line),
             ("ddoc", Kind::Silence),
         ] {
-            let mut report = Report::new(vec!["x".into()], "none", false);
+            let mut report = Report::new(vec!["x".into()], "none");
             report.add(
                 &case("a", ability),
                 Verdict::Fail(failure(kind)),

@@ -89,11 +89,12 @@ impl<T: Target> Subject<T> {
                 Err(error) => Err(error.to_string()),
             }
         };
-        let greeted = tokio::time::timeout(self.time, greet).await;
-        greeted.unwrap_or_else(|_| {
-            let seconds = self.time.as_secs_f64();
-            Err(format!("it said nothing within {seconds} s"))
-        })
+        tokio::time::timeout(self.time, greet)
+            .await
+            .unwrap_or_else(|_| {
+                let seconds = self.time.as_secs_f64();
+                Err(format!("it said nothing within {seconds} s"))
+            })
     }
 
     /// Returns the language of its functions: the first of [`suite::LANGUAGES`] whose first function passes.

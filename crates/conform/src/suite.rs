@@ -39,15 +39,19 @@ pub fn files(language: &str) -> impl Iterator<Item = (&'static str, &'static str
 /// # Errors
 /// A line is not a case.
 pub fn cases_of(text: &str, language: &str) -> Result<Vec<Case>, CaseError> {
-    let lines = text.lines().filter(|line| !line.trim().is_empty());
-    let cases = lines.map(|line| Case::parse(line, language));
-    cases.filter_map(Result::transpose).collect()
+    text.lines()
+        .filter(|line| !line.trim().is_empty())
+        .filter_map(|line| Case::parse(line, language).transpose())
+        .collect()
 }
 
 /// Returns the number of built-in cases, in any language.
 pub fn known() -> usize {
-    let files = COMMON.iter().chain(JAVASCRIPT);
-    files.map(|(_, text)| count(text)).sum()
+    COMMON
+        .iter()
+        .chain(JAVASCRIPT)
+        .map(|(_, text)| count(text))
+        .sum()
 }
 
 /// Returns whether there are built-in cases with functions in a language.
@@ -72,17 +76,14 @@ pub fn cases(language: &str) -> Result<Vec<Case>, CaseError> {
     Ok(cases)
 }
 
-/// Returns the case with an id, in a language, from the cases for every query server; `None` if there is none.
-pub fn case(id: &str, language: &str) -> Option<Case> {
-    let name = format!("\"id\": \"{id}\"");
-    let mut lines = COMMON.iter().flat_map(|(_, text)| text.lines());
-    let line = lines.find(|line| line.contains(&name))?;
-    Case::parse(line, language).ok().flatten()
-}
-
 /// Returns the smallest case with a function: a server that passes it runs functions of this language.
 pub fn first_function(language: &str) -> Option<Case> {
-    case(FIRST_FUNCTION, language)
+    let name = format!("\"id\": \"{FIRST_FUNCTION}\"");
+    let line = COMMON
+        .iter()
+        .flat_map(|(_, text)| text.lines())
+        .find(|line| line.contains(&name))?;
+    Case::parse(line, language).ok().flatten()
 }
 
 /// The id of [`first_function`].

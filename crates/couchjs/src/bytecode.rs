@@ -18,7 +18,7 @@ pub(super) struct Script(Vec<u8>);
 
 impl Script {
     /// Compiles `source`, named `name` in stack traces. Sources are not kept: user code cannot print them.
-    pub(super) fn compile(ctx: &Ctx<'_>, name: &CStr, source: &CStr) -> Result<Script> {
+    pub fn compile(ctx: &Ctx<'_>, name: &CStr, source: &CStr) -> Result<Script> {
         let context = ctx.as_raw().as_ptr();
         let flags = qjs::JS_EVAL_TYPE_GLOBAL | qjs::JS_EVAL_FLAG_COMPILE_ONLY;
         // SAFETY: the context lives as long as `ctx`; both strings end in NUL, and the length excludes it, as JS_Eval
@@ -53,7 +53,7 @@ impl Script {
     }
 
     /// Runs the script in a realm; returns its value.
-    pub(super) fn run<'js, V: FromJs<'js>>(&self, ctx: &Ctx<'js>) -> Result<V> {
+    pub fn run<'js, V: FromJs<'js>>(&self, ctx: &Ctx<'js>) -> Result<V> {
         let context = ctx.as_raw().as_ptr();
         // SAFETY: the bytes were written by the same engine in the same process, so they are well-formed bytecode.
         // JS_EvalFunction takes ownership of `code` and transfers that of its result, which the new Value owns.

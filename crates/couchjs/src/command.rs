@@ -13,7 +13,7 @@ use json::string::unescape;
 /// A command line: a JSON array whose first element is the name.
 pub(super) struct Command<'a> {
     /// The name as JavaScript would convert it: `undefined` for an empty array.
-    pub(super) name: String,
+    pub name: String,
     arguments: [Option<&'a str>; ARGUMENTS_MAX],
 }
 
@@ -43,7 +43,7 @@ impl<'a> Command<'a> {
     /// # Errors
     /// A line that is not JSON is fatal: it is unknown how many answers the parent waits for. For JSON other than an
     /// array, CouchDB answers with a TypeError.
-    pub(super) fn parse(line: &'a str) -> Result<Self, Failure> {
+    pub fn parse(line: &'a str) -> Result<Self, Failure> {
         let mut elements = Elements::of(line);
         let name = elements.next();
         let arguments = array::from_fn(|_| elements.next());
@@ -58,7 +58,7 @@ impl<'a> Command<'a> {
     }
 
     /// The JSON text of an argument, `None` if it is missing.
-    pub(super) fn argument(&self, index: usize) -> Option<&'a str> {
+    pub fn argument(&self, index: usize) -> Option<&'a str> {
         *self.arguments.get(index)?
     }
 }

@@ -11,7 +11,7 @@ use rquickjs::{Context, Ctx, Function, Object, Persistent, String as JsString, V
 use serde_json::Value as Json;
 
 use super::command::{TREE_BYTES_MAX, value_as_text};
-use super::engine::Engine;
+use super::engine::{Engine, SavedFunction, SavedObject, data_realm, in_realm};
 use super::failure::{Failure, cut, json};
 use super::memory::Held;
 use super::realm::{NO_FUNCTION, Realm, Shared, Tree, compilation_error};
@@ -35,7 +35,7 @@ const ENTRY_BYTES: usize = 1024;
 
 /// The realm of one function, found by its path. The handle is freed before the realm.
 struct DdocRealm {
-    responders: Persistent<Object<'static>>,
+    responders: SavedObject,
     realm: Realm,
 }
 
@@ -43,7 +43,7 @@ struct DdocRealm {
 struct Loaded {
     /// Path of a function -> its realm.
     realms: HashMap<Vec<String>, DdocRealm>,
-    root: Persistent<Object<'static>>,
+    root: SavedObject,
     context: Context,
 }
 
@@ -66,14 +66,14 @@ pub(super) struct DesignDocs {
 enum Leaf {
     Missing,
     /// Compiled by an earlier call, or set by user code.
-    Function(Persistent<Function<'static>>),
+    Function(SavedFunction),
     Source(String),
     /// Anything else, as JSON text.
     Other(String),
 }
 
 impl DesignDocs {
-    pub(super) fn new(shared: &Rc<Shared>) -> Self {
+    pub fn new(shared: &Rc<Shared>) -> Self {
         DesignDocs {
             docs: HashMap::new(),
             engine: None,
@@ -87,7 +87,7 @@ impl DesignDocs {
     /// # Errors
     /// The id is not a string, or the document not an object; an earlier document is kept. Memory is exhausted; an
     /// earlier document is gone.
-    pub(super) fn teach(
+    pub fn teach(
         &mut self,
         id: Option<&str>,
         document: Option<&str>,
@@ -95,15 +95,15 @@ impl DesignDocs {
     ) -> Result<(), Failure> {
         let Some(name) = id.and_then(unquote) else {
             let kind = kind_of(id);
-            let reason =
-                format!("ddoc new: the id of a design document must be a string, it is {kind}");
-            return Err(Failure::protocol(&reason));
+            return Err(Failure::protocol(&format!(
+                "ddoc new: the id of a design document must be a string, it is {kind}"
+            )));
         };
         let Some(document) = document.filter(|json| json.starts_with('{')) else {
             let kind = kind_of(document);
-            let reason =
-                format!("ddoc new: the design document {name} must be an object, it is {kind}");
-            return Err(Failure::protocol(&reason));
+            return Err(Failure::protocol(&format!(
+                "ddoc new: the design document {name} must be an object, it is {kind}"
+            )));
         };
         let known = self.docs.get(&*name).filter(|_| is_tenants);
         if known.is_some_and(|known| known.json == document) {
@@ -120,8 +120,9 @@ impl DesignDocs {
         let bytes = name.len() + document.len() + ENTRY_BYTES;
         let inside = |failure: Failure| failure.inside(|| format!("the design document {name}"));
         let held = self.shared.memory.take(bytes).map_err(inside)?;
-        let reserved = self.docs.try_reserve(1);
-        reserved.map_err(|_| inside(Failure::out_of_memory()))?;
+        self.docs
+            .try_reserve(1)
+            .map_err(|_| inside(Failure::out_of_memory()))?;
         let doc = DesignDoc {
             _held: held,
             json: document.to_owned(),
@@ -133,7 +134,7 @@ impl DesignDocs {
 
     /// Drops compiled functions and their effects; each is recompiled at its next call. Drops the engine too: it never
     /// frees its first realm, because rquickjs keeps the prototype of the first native function.
-    pub(super) fn unload(&mut self) {
+    pub fn unload(&mut self) {
         for doc in self.docs.values_mut() {
             doc.loaded = None;
         }
@@ -141,7 +142,7 @@ impl DesignDocs {
     }
 
     /// Calls a function of a design document and returns its answer.
-    pub(super) fn call(
+    pub fn call(
         &mut self,
         id: &str,
         path: Option<&str>,
@@ -173,19 +174,19 @@ impl DesignDocs {
     }
 
     /// As [`Engine::measure_at_times`].
-    pub(super) fn measure_at_times(&self) {
+    pub fn measure_at_times(&self) {
         if let Some(engine) = &self.engine {
             engine.measure_at_times();
         }
     }
 
     /// Counts and returns the memory used by the functions, in bytes.
-    pub(super) fn measure(&self) -> usize {
+    pub fn measure(&self) -> usize {
         self.engine.as_ref().map_or(0, Engine::measure)
     }
 
     /// Prepares the realm for the next function; returns whether it did.
-    pub(super) fn prepare(&self) -> bool {
+    pub fn prepare(&self) -> bool {
         self.engine.as_ref().is_some_and(Engine::prepare)
     }
 }
@@ -194,10 +195,9 @@ impl DesignDocs {
 fn read_path(path: Option<&str>) -> Result<Vec<String>, Failure> {
     if let Some(path) = path.filter(|path| path.len() > TREE_BYTES_MAX) {
         let bytes = path.len();
-        let reason = format!(
+        return Err(Failure::protocol(&format!(
             "ddoc: the path of a function has {bytes} bytes, at most {TREE_BYTES_MAX} are allowed"
-        );
-        return Err(Failure::protocol(&reason));
+        )));
     }
     match path.map(serde_json::from_str) {
         Some(Ok(Json::Array(names))) if !names.is_empty() => {
@@ -206,11 +206,10 @@ fn read_path(path: Option<&str>) -> Result<Vec<String>, Failure> {
         Some(Ok(Json::Array(_) | Json::Object(_) | Json::Number(_) | Json::Bool(_))) => {
             Ok(vec!["undefined".to_owned()])
         }
-        Some(Ok(Json::String(name))) => Ok(vec![
-            name.chars()
-                .next()
-                .map_or("undefined".to_owned(), String::from),
-        ]),
+        Some(Ok(Json::String(name))) => {
+            let first = name.chars().next();
+            Ok(vec![first.map_or("undefined".to_owned(), String::from)])
+        }
         _ => Err(Failure::type_error(
             "ddoc: a call names its function by a list, like [\"shows\", \"name\"]",
         )),
@@ -220,15 +219,12 @@ fn read_path(path: Option<&str>) -> Result<Vec<String>, Failure> {
 impl DesignDoc {
     fn load(&mut self, engine: &Engine) -> Result<&mut Loaded, Failure> {
         if self.loaded.is_none() {
-            let context = engine.data_realm()?;
+            let context = data_realm(&engine.runtime)?;
             let json = engine.argument(&context, Some(&self.json))?;
-            let root = context.with(|ctx| {
-                let make = || {
-                    let root: Object<'_> = json.value(&ctx)?.get()?;
-                    root.set("_module_cache", Object::new(ctx.clone())?)?;
-                    Ok::<_, rquickjs::Error>(Persistent::save(&ctx, root))
-                };
-                make().map_err(|error| Failure::of(&ctx, &error))
+            let root = in_realm(&context, |ctx| {
+                let root: Object<'_> = json.value(ctx)?.get()?;
+                root.set("_module_cache", Object::new(ctx.clone())?)?;
+                Ok(Persistent::save(ctx, root))
             })?;
             self.loaded = Some(Loaded {
                 realms: HashMap::new(),
@@ -248,14 +244,12 @@ impl Loaded {
         path: &[String],
         arguments: Option<&str>,
     ) -> Result<Answer, Failure> {
-        let leaf = self.context.with(|ctx| {
-            let leaf = find(&ctx, &self.root, path).map_err(|error| Failure::of(&ctx, &error))?;
-            leaf.ok_or_else(|| {
-                let path = path.join("/");
-                Failure::type_error(&format!(
-                    "{id} has nothing at {path}, and nothing that could contain it"
-                ))
-            })
+        let leaf = in_realm(&self.context, |ctx| find(ctx, &self.root, path))?;
+        let leaf = leaf.ok_or_else(|| {
+            let path = path.join("/");
+            Failure::type_error(&format!(
+                "{id} has nothing at {path}, and nothing that could contain it"
+            ))
         })?;
         let (kind, name) = (&path[0], &path[path.len() - 1]);
         let call = match leaf {
@@ -281,30 +275,24 @@ impl Loaded {
                 call
             }
         };
-        let realm = self
-            .realms
-            .get(path)
-            .expect("ddocs: the realm of the function was kept");
-        realm.respond(engine, kind, call, &self.root, arguments)
+        // The realm of the function was kept above.
+        self.realms[path].respond(engine, kind, call, &self.root, arguments)
     }
 
     /// Replaces a function's source with the compiled function, for later calls.
-    fn keep(&self, path: &[String], call: &Persistent<Function<'static>>) -> Result<(), Failure> {
-        self.context.with(|ctx| {
-            let put = || {
-                let mut point = self.root.clone().restore(&ctx)?;
-                for name in &path[..path.len() - 1] {
-                    point = point.get(name)?;
-                }
-                point.set(path[path.len() - 1].as_str(), call.clone().restore(&ctx)?)
-            };
-            put().map_err(|error| Failure::of(&ctx, &error))
+    fn keep(&self, path: &[String], call: &SavedFunction) -> Result<(), Failure> {
+        in_realm(&self.context, |ctx| {
+            let mut point = self.root.clone().restore(ctx)?;
+            for name in &path[..path.len() - 1] {
+                point = point.get(name)?;
+            }
+            point.set(path[path.len() - 1].as_str(), call.clone().restore(ctx)?)
         })
     }
 }
 
 impl DdocRealm {
-    fn new(engine: &Engine, root: &Persistent<Object<'static>>) -> Result<Self, Failure> {
+    fn new(engine: &Engine, root: &SavedObject) -> Result<Self, Failure> {
         let realm = engine.realm()?;
         let responders = realm.add_render()?;
         realm.add_modules(Tree::DesignDoc(root))?;
@@ -315,15 +303,15 @@ impl DdocRealm {
         &self,
         engine: &Engine,
         kind: &str,
-        call: Persistent<Function<'static>>,
-        root: &Persistent<Object<'static>>,
+        call: SavedFunction,
+        root: &SavedObject,
         arguments: Option<&str>,
     ) -> Result<Answer, Failure> {
         if !arguments.is_some_and(|json| json.starts_with('[')) {
             let kind = kind_of(arguments);
-            let reason =
-                format!("ddoc: the arguments of a function must be a list, they are {kind}");
-            return Err(Failure::protocol(&reason));
+            return Err(Failure::protocol(&format!(
+                "ddoc: the arguments of a function must be a list, they are {kind}"
+            )));
         }
         let arguments = engine.argument(&self.realm.context, arguments)?;
         let answer = self.realm.with(|ctx| {
@@ -333,14 +321,14 @@ impl DdocRealm {
                 responder.call((call.restore(ctx)?, root.clone().restore(ctx)?, arguments))?;
             Ok(Persistent::save(ctx, answer))
         })?;
-        Ok(self.realm.keep(answer))
+        Ok(Answer::Kept(answer, self.realm.context.clone()))
     }
 }
 
 /// Follows a path from the root of a design document; `None` if it leads through null or undefined.
 fn find<'js>(
     ctx: &Ctx<'js>,
-    root: &Persistent<Object<'static>>,
+    root: &SavedObject,
     path: &[String],
 ) -> rquickjs::Result<Option<Leaf>> {
     let mut point = root.clone().restore(ctx)?.into_value();
@@ -356,7 +344,7 @@ fn find<'js>(
     } else if !point.get::<Coerced<bool>>()?.0 {
         Leaf::Missing
     } else {
-        let text = json(ctx, point)?;
+        let text = json(point)?;
         match unquote(&text) {
             Some(source) => Leaf::Source(source.into_owned()),
             None => Leaf::Other(cut(&text).into_owned()),

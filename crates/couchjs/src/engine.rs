@@ -9,7 +9,7 @@ use std::ops::Deref;
 use std::rc::Rc;
 
 use rquickjs::context::intrinsic;
-use rquickjs::{Context, Ctx, Function, Persistent, Runtime, Value};
+use rquickjs::{Context, Ctx, Function, Object, Persistent, Runtime, Value};
 
 use super::SCRIPT_STACK_BYTES;
 use super::failure::Failure;
@@ -38,6 +38,10 @@ type Intrinsics = (
     intrinsic::Promise,
 );
 
+/// A function and an object of a realm, as they are kept between calls.
+pub(super) type SavedFunction = Persistent<Function<'static>>;
+pub(super) type SavedObject = Persistent<Object<'static>>;
+
 /// An argument of a function.
 pub(super) enum Argument<'a> {
     Missing,
@@ -49,7 +53,7 @@ pub(super) enum Argument<'a> {
 
 impl Argument<'_> {
     /// Returns its value in the receiving realm; undefined if the argument is missing.
-    pub(super) fn value<'js>(self, ctx: &Ctx<'js>) -> rquickjs::Result<Value<'js>> {
+    pub fn value<'js>(self, ctx: &Ctx<'js>) -> rquickjs::Result<Value<'js>> {
         match self {
             Argument::Missing => Ok(Value::new_undefined(ctx.clone())),
             Argument::Text(json) => ctx.json_parse(copy_long(json)?),
@@ -66,8 +70,9 @@ impl Deref for Seat {
     type Target = Shared;
 
     fn deref(&self) -> &Shared {
-        let shared = self.0.get();
-        shared.expect("engine: an isolate has it before functions run")
+        self.0
+            .get()
+            .expect("engine: an isolate has it before functions run")
     }
 }
 
@@ -79,7 +84,7 @@ pub(super) struct PreparedEngine {
 }
 
 impl PreparedEngine {
-    pub(super) fn new(process: &Process) -> Result<Self, Failure> {
+    pub fn new(process: &Process) -> Result<Self, Failure> {
         let runtime = Runtime::new().map_err(|_| Failure::out_of_memory())?;
         runtime.set_max_stack_size(SCRIPT_STACK_BYTES);
         runtime.set_memory_limit(process.options.memory_bytes);
@@ -87,8 +92,10 @@ impl PreparedEngine {
         let (watched, alive) = (Rc::clone(&seat), Rc::clone(&process.runtimes));
         runtime.set_interrupt_handler(Some(Box::new(move || {
             let _ = &alive;
-            let shared = watched.0.get();
-            shared.is_some_and(|shared| shared.process.ended.get().is_some())
+            watched
+                .0
+                .get()
+                .is_some_and(|shared| shared.process.ended.get().is_some())
         })));
         let realm = Realm::new(&runtime, &process.helpers, &seat)?;
         Ok(PreparedEngine {
@@ -108,7 +115,7 @@ pub(super) struct Engine {
     is_unmeasured: Cell<bool>,
     /// Calls of [`Self::measure_at_times`] after it has run, modulo [`CHANGES_UNMEASURED`].
     changes: Cell<u8>,
-    runtime: Runtime,
+    pub runtime: Runtime,
     seat: Rc<Seat>,
 }
 
@@ -117,8 +124,8 @@ impl Engine {
     ///
     /// # Errors
     /// [`Failure::OutOfMemory`].
-    pub(super) fn new(shared: &Rc<Shared>) -> Result<Self, Failure> {
-        let prepared = shared.process.take_prepared();
+    pub fn new(shared: &Rc<Shared>) -> Result<Self, Failure> {
+        let prepared = shared.process.prepared.borrow_mut().pop();
         let PreparedEngine {
             realm,
             runtime,
@@ -140,7 +147,7 @@ impl Engine {
 
     /// Lets the engine use the remaining memory. Called before it runs, and again after something else was counted;
     /// all other engines must have been measured.
-    pub(super) fn begin(&self) {
+    pub fn begin(&self) {
         let left = self.seat.memory.left() + self.taken.borrow().bytes();
         // To the engine, 0 means no limit.
         self.runtime.set_memory_limit(left.max(1));
@@ -149,7 +156,7 @@ impl Engine {
 
     /// Like [`Self::measure`], but only at the first and then at one in [`CHANGES_UNMEASURED`] calls after it has run,
     /// so that a parent that alternates between views and design documents, or tenants, with every line stays fast.
-    pub(super) fn measure_at_times(&self) {
+    pub fn measure_at_times(&self) {
         if !self.is_unmeasured.get() {
             return;
         }
@@ -161,7 +168,7 @@ impl Engine {
     }
 
     /// Counts the memory that the engine has taken; returns it in bytes.
-    pub(super) fn measure(&self) -> usize {
+    pub fn measure(&self) -> usize {
         if self.is_unmeasured.replace(false) {
             let mut taken = self.taken_now();
             if self.is_large(taken) {
@@ -174,7 +181,7 @@ impl Engine {
     }
 
     /// Collects what was released since it last ran; returns whether it still holds much.
-    pub(super) fn is_large_after_release(&self) -> bool {
+    pub fn is_large_after_release(&self) -> bool {
         self.is_unmeasured.set(true);
         self.is_large(self.measure())
     }
@@ -188,7 +195,7 @@ impl Engine {
     }
 
     /// Makes an argument for a function in a realm. The copy of a long text is counted while it is parsed.
-    pub(super) fn argument<'a>(
+    pub fn argument<'a>(
         &self,
         context: &Context,
         json: Option<&'a str>,
@@ -201,11 +208,9 @@ impl Engine {
         }
         let copy = self.seat.memory.take(json.len())?;
         self.begin();
-        let value = context.with(|ctx| {
-            let value = copy_long(json).and_then(|text| ctx.json_parse(text));
-            value
-                .map(|value| Persistent::save(&ctx, value))
-                .map_err(|error| Failure::of(&ctx, &error))
+        let value = in_realm(context, |ctx| {
+            let value = ctx.json_parse(copy_long(json)?)?;
+            Ok(Persistent::save(ctx, value))
         })?;
         drop(copy);
         self.begin();
@@ -213,7 +218,7 @@ impl Engine {
     }
 
     /// Prepares a realm if none is in reserve; returns whether it did.
-    pub(super) fn prepare(&self) -> bool {
+    pub fn prepare(&self) -> bool {
         let missing = self.spare.borrow().is_none();
         if missing {
             // Without memory nothing is prepared; whatever needs the realm next gets the error.
@@ -225,7 +230,7 @@ impl Engine {
     }
 
     /// Returns an unused realm.
-    pub(super) fn realm(&self) -> Result<Realm, Failure> {
+    pub fn realm(&self) -> Result<Realm, Failure> {
         let spare = self.spare.borrow_mut().take();
         spare.map_or_else(|| self.make_realm(), Ok)
     }
@@ -234,17 +239,8 @@ impl Engine {
         Realm::new(&self.runtime, &self.seat.process.helpers, &self.seat)
     }
 
-    /// Like [`data_realm`], in this engine.
-    pub(super) fn data_realm(&self) -> Result<Context, Failure> {
-        data_realm(&self.runtime)
-    }
-
     /// Compiles the source of a user function in a realm; counts the copies of a long one meanwhile.
-    pub(super) fn compile(
-        &self,
-        realm: &Realm,
-        source: &str,
-    ) -> Result<Persistent<Function<'static>>, Failure> {
+    pub fn compile(&self, realm: &Realm, source: &str) -> Result<SavedFunction, Failure> {
         if source.len() < LONG_BYTES {
             return realm.compile(source);
         }
@@ -262,12 +258,20 @@ impl Engine {
     }
 
     /// Runs the pending jobs of `async` functions, so that they do not accumulate.
-    pub(super) fn finish_jobs(&self) {
+    pub fn finish_jobs(&self) {
         while self.runtime.is_job_pending() && self.seat.process.ended.get().is_none() {
             // No caller waits for a job: its exception is dropped.
             let _ = self.runtime.execute_pending_job();
         }
     }
+}
+
+/// Runs `work` in a realm; an exception becomes a failure.
+pub(super) fn in_realm<R>(
+    context: &Context,
+    work: impl for<'js> FnOnce(&Ctx<'js>) -> rquickjs::Result<R>,
+) -> Result<R, Failure> {
+    context.with(|ctx| work(&ctx).map_err(|error| Failure::of(&ctx, &error)))
 }
 
 /// Makes a realm without helpers, only for data.

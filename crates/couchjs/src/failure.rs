@@ -59,7 +59,7 @@ pub(super) enum Failure {
 
 impl Failure {
     /// `["error", name, reason]`; the server continues.
-    pub(super) fn error(name: &str, reason: &str) -> Self {
+    pub fn error(name: &str, reason: &str) -> Self {
         Failure::Error {
             name: cut(name).into_owned(),
             reason: cut(reason).into_owned(),
@@ -70,26 +70,26 @@ impl Failure {
     }
 
     /// `["error", name, reason]`; the server ends.
-    pub(super) fn fatal(name: &str, reason: &str) -> Self {
+    pub fn fatal(name: &str, reason: &str) -> Self {
         Failure::error(name, reason).ending(true)
     }
 
     /// A malformed command: the parent's fault.
-    pub(super) fn protocol(reason: &str) -> Self {
+    pub fn protocol(reason: &str) -> Self {
         Failure::error("query_protocol_error", reason)
     }
 
     /// The TypeError of CouchDB's own code; here it has a `reason`.
-    pub(super) fn type_error(reason: &str) -> Self {
+    pub fn type_error(reason: &str) -> Self {
         Failure::error("TypeError", reason).with_couchdb_reason(NO_REASON)
     }
 
-    pub(super) fn out_of_memory() -> Self {
+    pub fn out_of_memory() -> Self {
         Failure::OutOfMemory { function: None }
     }
 
     /// A line of `bytes` was skipped for lack of memory.
-    pub(super) fn line_too_long(bytes: usize, limit_bytes: usize) -> Self {
+    pub fn line_too_long(bytes: usize, limit_bytes: usize) -> Self {
         let reason = format!(
             "a line of {bytes} bytes does not fit in what is left of the {limit_bytes} bytes of memory that functions \
              may take; send less at once, or raise [sandbox] javascript_memory_max in the \
@@ -97,17 +97,17 @@ impl Failure {
         );
         // The server ends if a new process could hold the line: a line may take at most half of its memory.
         let [name, couchdb_reason] = COUCHDB_OUT_OF_MEMORY;
-        let mut failure = Failure::error(OUT_OF_MEMORY, &reason)
-            .with_couchdb_reason(&quote(couchdb_reason))
-            .ending(bytes <= limit_bytes / 2);
-        if let Failure::Error { couchdb_name, .. } = &mut failure {
-            *couchdb_name = Some(name);
+        Failure::Error {
+            name: OUT_OF_MEMORY.to_owned(),
+            reason,
+            couchdb_name: Some(name),
+            couchdb_reason: Some(quote(couchdb_reason)),
+            fatal: bytes <= limit_bytes / 2,
         }
-        failure
     }
 
     /// Adds the running function, unless already set.
-    pub(super) fn inside(mut self, place: impl FnOnce() -> String) -> Self {
+    pub fn inside(mut self, place: impl FnOnce() -> String) -> Self {
         if let Failure::OutOfMemory { function } | Failure::Null { function } = &mut self
             && function.is_none()
         {
@@ -117,12 +117,12 @@ impl Failure {
     }
 
     /// The failure for an error of `ctx`: the raised value, or the binding's refusal.
-    pub(super) fn of(ctx: &Ctx<'_>, error: &rquickjs::Error) -> Self {
+    pub fn of(ctx: &Ctx<'_>, error: &rquickjs::Error) -> Self {
         Failure::noted(ctx, error, |_, _| ())
     }
 
     /// As [`Self::of`]; passes the raised value to `note`.
-    pub(super) fn noted<'js>(
+    pub fn noted<'js>(
         ctx: &Ctx<'js>,
         error: &rquickjs::Error,
         note: impl FnOnce(&Value<'js>, &Failure),
@@ -134,7 +134,7 @@ impl Failure {
             }
             _ => {
                 let value = ctx.catch();
-                let failure = Failure::thrown(ctx, &value);
+                let failure = Failure::thrown(&value);
                 note(&value, &failure);
                 failure
             }
@@ -142,20 +142,20 @@ impl Failure {
     }
 
     /// The failure for a thrown value.
-    pub(super) fn thrown<'js>(ctx: &Ctx<'js>, value: &Value<'js>) -> Self {
+    pub fn thrown(value: &Value<'_>) -> Self {
         match value.type_of() {
             Type::Uninitialized => Failure::out_of_memory(),
             Type::Null => Failure::Null { function: None },
             Type::Undefined => Failure::type_error("the function threw undefined"),
             _ => match value.as_object() {
-                Some(object) => Thrown { ctx, object }.failure(),
-                None => unnamed(&text_of(ctx, value), "null"),
+                Some(object) => Thrown(object).failure(),
+                None => unnamed(&text_of(value), "null"),
             },
         }
     }
 
     /// Whether the server ends after the answer.
-    pub(super) fn is_fatal(&self, shared: &Shared) -> bool {
+    pub fn is_fatal(&self, shared: &Shared) -> bool {
         match self {
             Failure::Error { fatal, .. } => *fatal,
             Failure::OutOfMemory { .. } => true,
@@ -164,12 +164,12 @@ impl Failure {
     }
 
     /// Whether the engine has no memory left.
-    pub(super) fn is_out_of_memory(&self, shared: &Shared) -> bool {
+    pub fn is_out_of_memory(&self, shared: &Shared) -> bool {
         !matches!(self, Failure::Error { .. }) && self.is_fatal(shared)
     }
 
     /// The answer, one line of JSON.
-    pub(super) fn line(&self, shared: &Shared) -> String {
+    pub fn line(&self, shared: &Shared) -> String {
         let couchdb = !shared.text_reasons.get();
         match self {
             Failure::Error {
@@ -193,7 +193,7 @@ impl Failure {
     }
 
     /// Its name and reason.
-    pub(super) fn words(&self, shared: &Shared) -> (Cow<'_, str>, Cow<'_, str>) {
+    pub fn words(&self, shared: &Shared) -> (Cow<'_, str>, Cow<'_, str>) {
         match self {
             Failure::Error { name, reason, .. } => (name.into(), reason.into()),
             Failure::Null { .. } if !self.is_fatal(shared) => {
@@ -219,7 +219,7 @@ impl Failure {
     }
 
     /// Adds a hint to the reason of a report; the answer gets it elsewhere.
-    pub(super) fn hinting(mut self, hint: Option<&str>) -> Self {
+    pub fn hinting(mut self, hint: Option<&str>) -> Self {
         if let (Failure::Error { reason, .. }, Some(_)) = (&mut self, hint) {
             *reason = hinted(reason, hint).into_owned();
         }
@@ -227,7 +227,7 @@ impl Failure {
     }
 
     /// Sets a different reason for CouchDB, as JSON text.
-    pub(super) fn with_couchdb_reason(mut self, json: &str) -> Self {
+    pub fn with_couchdb_reason(mut self, json: &str) -> Self {
         if let Failure::Error { couchdb_reason, .. } = &mut self {
             *couchdb_reason = Some(cut_json(json));
         }
@@ -249,14 +249,11 @@ fn unnamed(reason: &str, couchdb_reason: &str) -> Failure {
 }
 
 /// A thrown object.
-struct Thrown<'a, 'js> {
-    ctx: &'a Ctx<'js>,
-    object: &'a Object<'js>,
-}
+struct Thrown<'a, 'js>(&'a Object<'js>);
 
 impl<'js> Thrown<'_, 'js> {
     fn failure(&self) -> Failure {
-        if let Some(array) = self.object.as_array()
+        if let Some(array) = self.0.as_array()
             && let Some(kind @ ("error" | "fatal")) = self.item(array, 0).text().as_deref()
         {
             return self
@@ -266,7 +263,7 @@ impl<'js> Thrown<'_, 'js> {
         let name = self.member("name");
         let message = self.member("message").text();
         if name.text().as_deref() == Some("InternalError") {
-            let message = message.unwrap_or_else(|| text_of(self.ctx, self.object.as_value()));
+            let message = message.unwrap_or_else(|| text_of(self.0.as_value()));
             return if ENGINE_OUT_OF_MEMORY.contains(&message.as_str()) {
                 Failure::out_of_memory()
             } else {
@@ -277,21 +274,21 @@ impl<'js> Thrown<'_, 'js> {
         if error.is_truthy() && reason.is_truthy() {
             return self.named(&error, reason);
         }
-        if matches!(name, Member::Hidden) {
+        if name.0.is_none() {
             let unreadable = "the function threw an object whose members cannot be read";
             return Failure::type_error(message.as_deref().unwrap_or(unreadable));
         }
-        let json = if self.object.is_function() {
+        let json = if self.0.is_function() {
             None
         } else {
-            self.json(self.object.as_value().clone())
+            self.json(self.0.as_value().clone())
         };
         let stack = self.member("stack");
         let words = match (message, &json) {
             (Some(message), _) if !message.is_empty() && stack.text().is_some() => message,
             (Some(message), None) if !message.is_empty() => message,
             (_, Some(json)) if json != NO_REASON => json.clone(),
-            _ => text_of(self.ctx, self.object.as_value()),
+            _ => text_of(self.0.as_value()),
         };
         match name.text().filter(|name| !name.is_empty()) {
             Some(name) => {
@@ -311,8 +308,8 @@ impl<'js> Thrown<'_, 'js> {
     fn named(&self, name: &Member<'js>, reason: Member<'js>) -> Failure {
         let Some(name) = name.text() else {
             let whole = self
-                .json(self.object.as_value().clone())
-                .unwrap_or_else(|| text_of(self.ctx, self.object.as_value()));
+                .json(self.0.as_value().clone())
+                .unwrap_or_else(|| text_of(self.0.as_value()));
             return unnamed(&whole, &quote(&whole));
         };
         match (reason.text(), reason) {
@@ -321,10 +318,10 @@ impl<'js> Thrown<'_, 'js> {
                     .with_couchdb_reason(&quote(&text)),
                 None => Failure::error(&name, &text),
             },
-            (None, Member::Is(value)) if !value.is_undefined() => {
+            (None, Member(Some(value))) if !value.is_undefined() => {
                 let json = self
                     .json(value.clone())
-                    .unwrap_or_else(|| quote(&text_of(self.ctx, &value)));
+                    .unwrap_or_else(|| quote(&text_of(&value)));
                 Failure::error(&name, &json).with_couchdb_reason(&json)
             }
             _ => Failure::error(&name, "the function gave no reason"),
@@ -332,7 +329,7 @@ impl<'js> Thrown<'_, 'js> {
     }
 
     fn member(&self, name: &str) -> Member<'js> {
-        self.read(self.object.get(name))
+        self.read(self.0.get(name))
     }
 
     fn item(&self, array: &Array<'js>, index: usize) -> Member<'js> {
@@ -340,51 +337,39 @@ impl<'js> Thrown<'_, 'js> {
     }
 
     fn read(&self, value: rquickjs::Result<Value<'js>>) -> Member<'js> {
-        value.map_or_else(
-            |_| {
-                self.ctx.catch();
-                Member::Hidden
-            },
-            Member::Is,
-        )
+        if value.is_err() {
+            self.0.ctx().catch();
+        }
+        Member(value.ok())
     }
 
     /// JSON text; `None` if JSON cannot express the value.
     fn json(&self, value: Value<'js>) -> Option<String> {
-        let text = json(self.ctx, value).map(|text| cut_json(&text));
+        let text = json(value).map(|text| cut_json(&text));
         if text.is_err() {
-            self.ctx.catch();
+            self.0.ctx().catch();
         }
         text.ok()
     }
 }
 
 /// Returns the stack trace of any thrown value.
-pub(super) fn stack_of<'js>(ctx: &Ctx<'js>, value: &Value<'js>) -> Option<String> {
-    let object = value.as_object()?;
-    Thrown { ctx, object }.member("stack").text()
+pub(super) fn stack_of(value: &Value<'_>) -> Option<String> {
+    Thrown(value.as_object()?).member("stack").text()
 }
 
-/// A member of a thrown object.
-enum Member<'js> {
-    Is(Value<'js>),
-    /// Reading it raised an exception.
-    Hidden,
-}
+/// A member of a thrown object; `None` if reading it raised an exception.
+struct Member<'js>(Option<Value<'js>>);
 
 impl Member<'_> {
     fn text(&self) -> Option<String> {
-        match self {
-            Member::Is(value) => value.as_string().map(string_text),
-            Member::Hidden => None,
-        }
+        self.0.as_ref()?.as_string().map(string_text)
     }
 
     fn is_truthy(&self) -> bool {
-        match self {
-            Member::Is(value) => value.get::<Coerced<bool>>().is_ok_and(|coerced| coerced.0),
-            Member::Hidden => false,
-        }
+        self.0
+            .as_ref()
+            .is_some_and(|value| value.get().is_ok_and(|Coerced(is_truthy)| is_truthy))
     }
 }
 
@@ -402,12 +387,12 @@ fn string_text(string: &rquickjs::String<'_>) -> String {
             String::from_utf8_lossy(&bytes[..TEXT_BYTES_MAX]).into_owned()
         }
         Err(_) => {
-            let escaped = json(ctx, string.clone().into_value());
+            let escaped = json(string.clone().into_value());
             ctx.catch();
-            let text = escaped
+            escaped
                 .ok()
-                .and_then(|json| Some(unquote(&json)?.into_owned()));
-            text.unwrap_or_default()
+                .and_then(|json| Some(unquote(&json)?.into_owned()))
+                .unwrap_or_default()
         }
     }
 }
@@ -430,14 +415,14 @@ fn cut_json(json: &str) -> String {
 }
 
 /// Describes a value as text.
-pub(super) fn text_of<'js>(ctx: &Ctx<'js>, value: &Value<'js>) -> String {
+pub(super) fn text_of(value: &Value<'_>) -> String {
     match value.type_of() {
         Type::Function | Type::Constructor => "a function".to_owned(),
         Type::Symbol => "a symbol".to_owned(),
-        _ => match value.get::<Coerced<rquickjs::String<'js>>>() {
+        _ => match value.get::<Coerced<rquickjs::String<'_>>>() {
             Ok(text) => string_text(&text.0),
             Err(_) => {
-                ctx.catch();
+                value.ctx().catch();
                 "an object without a text".to_owned()
             }
         },
@@ -445,9 +430,10 @@ pub(super) fn text_of<'js>(ctx: &Ctx<'js>, value: &Value<'js>) -> String {
 }
 
 /// Returns a value as JSON text in the engine's memory, `null` if JSON cannot express it.
-pub(super) fn json<'js>(ctx: &Ctx<'js>, value: Value<'js>) -> rquickjs::Result<CString<'js>> {
+pub(super) fn json<'js>(value: Value<'js>) -> rquickjs::Result<CString<'js>> {
+    let ctx = value.ctx().clone();
     match ctx.json_stringify(value)? {
         Some(text) => text.to_cstring(),
-        None => rquickjs::String::from_str(ctx.clone(), "null")?.to_cstring(),
+        None => rquickjs::String::from_str(ctx, "null")?.to_cstring(),
     }
 }

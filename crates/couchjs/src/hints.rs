@@ -89,10 +89,10 @@ const HINTS: &[(&str, &str, &str)] = &[
 
 /// Returns the remedy for an error.
 pub(super) fn of_error(name: &str, message: &str) -> Option<&'static str> {
-    let known = HINTS
+    HINTS
         .iter()
-        .find(|(error, begins, _)| *error == name && message.starts_with(begins));
-    known.map(|(_, _, hint)| *hint)
+        .find(|(error, begins, _)| *error == name && message.starts_with(begins))
+        .map(|(_, _, hint)| *hint)
 }
 
 /// Returns the remedy for a source that does not compile, if its text reveals more than the engine's message.

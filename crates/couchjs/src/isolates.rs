@@ -32,14 +32,14 @@ pub struct Tenancy {
 /// The state that functions of one tenant can see or change.
 pub(super) struct Isolate {
     /// The functions added since the last `reset`; created when needed.
-    pub(super) views: Option<Views>,
-    pub(super) ddocs: DesignDocs,
-    pub(super) limit: ReduceLimit,
-    pub(super) shared: Rc<Shared>,
+    pub views: Option<Views>,
+    pub ddocs: DesignDocs,
+    pub limit: ReduceLimit,
+    pub shared: Rc<Shared>,
 }
 
 impl Isolate {
-    pub(super) fn new(process: &Rc<Process>) -> Self {
+    pub fn new(process: &Rc<Process>) -> Self {
         let shared = Shared::new(process);
         Isolate {
             views: None,
@@ -62,17 +62,17 @@ struct Idle {
 
 /// The isolates of the process, except the selected one.
 pub(super) struct Isolates {
-    pub(super) tenancy: Tenancy,
+    pub tenancy: Tenancy,
     idle: HashMap<String, Idle>,
     /// The name of the selected one; `None` before the first selection and after `forget`.
-    selected: Option<String>,
+    pub selected: Option<String>,
     /// The number of selections.
     turn: u64,
     process: Rc<Process>,
 }
 
 impl Isolates {
-    pub(super) fn new(tenancy: Tenancy, process: &Rc<Process>) -> Self {
+    pub fn new(tenancy: Tenancy, process: &Rc<Process>) -> Self {
         Isolates {
             tenancy,
             idle: HashMap::new(),
@@ -82,13 +82,9 @@ impl Isolates {
         }
     }
 
-    pub(super) fn has_selected(&self) -> bool {
-        self.selected.is_some()
-    }
-
     /// Replaces the current isolate with the one of this name, or with a new one if there is none or if `afresh`.
     /// Returns the names of evicted ones, and the views of the replaced one.
-    pub(super) fn select(
+    pub fn select(
         &mut self,
         current: &mut Isolate,
         name: String,
@@ -101,33 +97,32 @@ impl Isolates {
         let next = kept.map_or_else(|| Isolate::new(&self.process), |kept| kept.isolate);
         let mut left = mem::replace(current, next);
         let views = left.views.take();
-        let mut evicted = Vec::new();
-        match self.selected.replace(name.clone()) {
-            Some(left_name) if left_name == name => {}
-            Some(left_name) => {
-                if self.process.peak.has_grown() {
-                    left.ddocs.measure();
-                } else {
-                    left.ddocs.measure_at_times();
-                }
-                self.turn += 1;
-                let (isolate, turn) = (left, self.turn);
-                self.idle.insert(left_name, Idle { isolate, turn });
+        let left_name = self.selected.replace(name.clone());
+        if let Some(left_name) = left_name.filter(|left_name| *left_name != name) {
+            if self.process.peak.has_grown() {
+                left.ddocs.measure();
+            } else {
+                left.ddocs.measure_at_times();
             }
-            None => {}
+            self.turn += 1;
+            let (isolate, turn) = (left, self.turn);
+            self.idle.insert(left_name, Idle { isolate, turn });
         }
-        self.evict(current.shared.held(), &mut evicted);
+        let evicted = self.evict(current.shared.held());
         self.process.peak.begin_turn(self.idle_bytes());
         (evicted, views)
     }
 
     fn idle_bytes(&self) -> usize {
-        let idle = self.idle.values();
-        idle.map(|idle| idle.isolate.idle_bytes()).sum()
+        self.idle
+            .values()
+            .map(|idle| idle.isolate.idle_bytes())
+            .sum()
     }
 
     /// Evicts idle isolates while there are too many, they hold too much, or the process's memory is too fragmented.
-    fn evict(&mut self, selected_bytes: usize, evicted: &mut Vec<String>) {
+    fn evict(&mut self, selected_bytes: usize) -> Vec<String> {
+        let mut evicted = Vec::new();
         let budget_bytes = self.process.options.memory_bytes;
         let is_over = |isolates: &Self| {
             let idle_bytes = isolates.idle_bytes();
@@ -138,11 +133,13 @@ impl Isolates {
                     .peak
                     .is_scattered(idle_bytes + selected_bytes)
         };
-        while !self.idle.is_empty() && is_over(self) {
-            let oldest = self.idle.iter().min_by_key(|(_, idle)| idle.turn);
-            let oldest = oldest.map(|(name, _)| name.clone()).unwrap_or_default();
+        while let Some((oldest, _)) = self.idle.iter().min_by_key(|(_, idle)| idle.turn)
+            && is_over(self)
+        {
+            let oldest = oldest.clone();
             self.idle.remove(&oldest);
             evicted.push(oldest);
         }
+        evicted
     }
 }

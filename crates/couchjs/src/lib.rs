@@ -151,7 +151,8 @@ fn beside<T: Send>(work: impl FnOnce() -> T + Send, meanwhile: impl FnOnce()) ->
     thread::scope(|scope| {
         let thread = thread.spawn_scoped(scope, work)?;
         meanwhile();
-        let done = thread.join();
-        done.map_err(|_| io::Error::other("the query server panicked"))
+        thread
+            .join()
+            .map_err(|_| io::Error::other("the query server panicked"))
     })
 }

@@ -37,12 +37,8 @@ pub trait Input {
 impl Input for File {
     fn readable(&self) -> bool {
         let mut fds = [PollFd::new(self, PollFlags::IN)];
-        let now = Timespec {
-            tv_sec: 0,
-            tv_nsec: 0,
-        };
         // An error counts as readable: the read reports it.
-        !matches!(poll(&mut fds, Some(&now)), Ok(0))
+        !matches!(poll(&mut fds, Some(&Timespec::default())), Ok(0))
     }
 
     // Memory that no line has filled stays untouched.
@@ -70,7 +66,7 @@ pub(super) trait Reader {
 
 pub(super) struct Lines {
     input: Box<dyn Input>,
-    output: Output,
+    pub output: Output,
     /// Bytes read; those before `start` are consumed.
     read: Vec<u8>,
     start: usize,
@@ -82,7 +78,7 @@ pub(super) struct Lines {
 }
 
 impl Lines {
-    pub(super) fn new(input: Box<dyn Input>, output: Output) -> Self {
+    pub fn new(input: Box<dyn Input>, output: Output) -> Self {
         Lines {
             input,
             output,
@@ -95,17 +91,12 @@ impl Lines {
     }
 
     /// Puts the next line, without its newline, in `line`. The last line may lack a newline.
-    pub(super) fn next(
-        &mut self,
-        line: &mut Vec<u8>,
-        reader: &mut impl Reader,
-    ) -> io::Result<Next> {
+    pub fn next(&mut self, line: &mut Vec<u8>, reader: &mut impl Reader) -> io::Result<Next> {
         line.clear();
         line.shrink_to(LONG_BYTES);
         loop {
             if let Some(length) = memchr::memchr(b'\n', &self.read[self.searched..]) {
-                let end = self.searched + length;
-                let next = self.take(end, line);
+                let next = self.take(self.searched + length, line);
                 self.output.hold();
                 return Ok(next);
             }
@@ -178,16 +169,6 @@ impl Lines {
                 }
             }
         }
-    }
-
-    /// Appends one line, given in parts, to the output.
-    pub(super) fn put(&mut self, line: &[&str]) {
-        self.output.put(line);
-    }
-
-    /// Writes the pending lines.
-    pub(super) fn flush(&mut self) -> io::Result<()> {
-        self.output.flush()
     }
 }
 
@@ -348,11 +329,11 @@ mod tests {
         let (mut lines, writes) = lines(vec![b"1\n2\n3\n4"]);
         let mut line = Vec::new();
         while lines.next(&mut line, &mut idle()).unwrap() == Next::Line {
-            lines.put(&["answer"]);
+            lines.output.put(&["answer"]);
         }
         let sizes: Vec<usize> = writes.0.lock().unwrap().iter().map(Vec::len).collect();
         assert_eq!(sizes, [21]);
-        lines.flush().unwrap();
+        lines.output.flush().unwrap();
         assert_eq!(writes.0.lock().unwrap().len(), 2);
     }
 

@@ -10,14 +10,13 @@
 use std::collections::BTreeSet;
 
 use oxc_ast::ast::{
-    BindingPattern, Expression, FormalParameters, IdentifierReference, Program,
-    StaticMemberExpression,
+    Expression, FormalParameters, IdentifierReference, Program, StaticMemberExpression,
 };
 use oxc_ast_visit::{Visit, walk};
 
 use super::on_own_stack;
 use super::reading::is_harmless;
-use super::tree::{parameters, with_tree};
+use super::tree::{parameters, plain_name, with_tree};
 
 /// Maximum named members: beyond it, omitting the rest of a document would save little.
 const MEMBERS_MAX: usize = 32;
@@ -60,10 +59,7 @@ fn members_of(tree: &Program<'_>) -> Option<BTreeSet<String>> {
 
 fn only_name<'t>(parameters: &'t FormalParameters<'_>) -> Option<&'t str> {
     match (parameters.items.as_slice(), &parameters.rest) {
-        ([only], None) if only.initializer.is_none() => match &only.pattern {
-            BindingPattern::BindingIdentifier(name) => Some(name.name.as_str()),
-            _ => None,
-        },
+        ([only], None) => plain_name(only),
         _ => None,
     }
 }

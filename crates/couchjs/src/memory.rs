@@ -89,8 +89,9 @@ impl ProcessStatus {
 
     /// Resets the peak to the current memory; returns whether that succeeded.
     fn reset_peak(&self) -> bool {
-        let reset = self.reset.as_ref();
-        reset.is_some_and(|file| rustix::io::write(file, b"5").is_ok())
+        self.reset
+            .as_ref()
+            .is_some_and(|file| rustix::io::write(file, b"5").is_ok())
     }
 
     /// Returns the resident memory, and how much of it is not file-backed, in bytes.
@@ -132,7 +133,7 @@ pub(super) struct Peak {
 }
 
 impl Peak {
-    pub(super) fn new(limit_bytes: usize, status: ProcessStatus) -> Self {
+    pub fn new(limit_bytes: usize, status: ProcessStatus) -> Self {
         let start_bytes = status.peak_bytes().unwrap_or(0);
         let peak = Peak {
             limit_bytes,
@@ -153,7 +154,7 @@ impl Peak {
     }
 
     /// Starts a new peak for a newly selected isolate, while idle ones hold `idle_bytes`.
-    pub(super) fn begin_turn(&self, idle_bytes: usize) {
+    pub fn begin_turn(&self, idle_bytes: usize) {
         let is_reset = self.status.reset_peak();
         let (now, unfiled) = self.status.resident_bytes().filter(|_| is_reset).unzip();
         self.turn_bytes.set(unfiled.unwrap_or(0));
@@ -164,29 +165,32 @@ impl Peak {
     }
 
     /// Starts a new peak after all isolates have ended.
-    pub(super) fn restart(&self) {
+    pub fn restart(&self) {
         self.status.reset_peak();
         self.exhausted_bytes.set(self.exhausted_beside(0));
     }
 
     /// Returns whether an engine may have reached its limit.
-    pub(super) fn was_exhausted(&self) -> bool {
-        let peak = self.status.peak_bytes();
-        peak.is_some_and(|peak| peak >= self.exhausted_bytes.get())
+    pub fn was_exhausted(&self) -> bool {
+        self.status
+            .peak_bytes()
+            .is_some_and(|peak| peak >= self.exhausted_bytes.get())
     }
 
     /// Returns whether the process has grown much since the isolate was selected; `true` if unknown.
-    pub(super) fn has_grown(&self) -> bool {
-        let resident = self.status.resident_bytes();
-        resident.is_none_or(|(_, unfiled)| unfiled > self.turn_bytes.get() + LONG_BYTES)
+    pub fn has_grown(&self) -> bool {
+        self.status
+            .resident_bytes()
+            .is_none_or(|(_, unfiled)| unfiled > self.turn_bytes.get() + LONG_BYTES)
     }
 
     /// Returns whether the process has much more memory than isolates hold: their memory is too fragmented to be
     /// returned to the system.
-    pub(super) fn is_scattered(&self, held_bytes: usize) -> bool {
+    pub fn is_scattered(&self, held_bytes: usize) -> bool {
         let most = self.start_unfiled_bytes + held_bytes + UNHELD_BYTES.max(self.limit_bytes / 2);
-        let resident = self.status.resident_bytes();
-        resident.is_some_and(|(_, unfiled)| unfiled > most)
+        self.status
+            .resident_bytes()
+            .is_some_and(|(_, unfiled)| unfiled > most)
     }
 }
 
@@ -197,23 +201,23 @@ pub(super) struct Account {
 }
 
 impl Account {
-    pub(super) fn new(limit_bytes: usize) -> Rc<Self> {
+    pub fn new(limit_bytes: usize) -> Rc<Self> {
         Rc::new(Account {
             limit_bytes,
             held_bytes: Cell::new(0),
         })
     }
 
-    pub(super) fn held(&self) -> usize {
+    pub fn held(&self) -> usize {
         self.held_bytes.get()
     }
 
-    pub(super) fn left(&self) -> usize {
+    pub fn left(&self) -> usize {
         self.limit_bytes.saturating_sub(self.held_bytes.get())
     }
 
     /// Counts memory until the returned value is dropped, even beyond the limit.
-    pub(super) fn count(self: &Rc<Self>, bytes: usize) -> Held {
+    pub fn count(self: &Rc<Self>, bytes: usize) -> Held {
         let mut held = Held {
             account: Rc::clone(self),
             bytes: 0,
@@ -226,7 +230,7 @@ impl Account {
     ///
     /// # Errors
     /// [`Failure::OutOfMemory`].
-    pub(super) fn take(self: &Rc<Self>, bytes: usize) -> Result<Held, Failure> {
+    pub fn take(self: &Rc<Self>, bytes: usize) -> Result<Held, Failure> {
         if bytes <= self.left() {
             Ok(self.count(bytes))
         } else {
@@ -242,19 +246,19 @@ pub(super) struct Held {
 }
 
 impl Held {
-    pub(super) fn bytes(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         self.bytes
     }
 
     /// Replaces the counted bytes, even beyond the limit.
-    pub(super) fn set(&mut self, bytes: usize) {
+    pub fn set(&mut self, bytes: usize) {
         let held = &self.account.held_bytes;
         held.set(held.get() - self.bytes + bytes);
         self.bytes = bytes;
     }
 
     /// Like [`Self::set`]; beyond the limit, returns `false` and changes nothing.
-    pub(super) fn try_set(&mut self, bytes: usize) -> bool {
+    pub fn try_set(&mut self, bytes: usize) -> bool {
         let is_left = bytes <= self.account.left() + self.bytes;
         if is_left {
             self.set(bytes);
@@ -276,8 +280,8 @@ impl Drop for Held {
 pub(super) fn push_long(text: &mut String, more: &str) -> rquickjs::Result<()> {
     if text.capacity() - text.len() < more.len() {
         let room = more.len().max(LONG_BYTES.min(text.len()));
-        let reserved = text.try_reserve_exact(room);
-        reserved.map_err(|_| rquickjs::Error::Allocation)?;
+        text.try_reserve_exact(room)
+            .map_err(|_| rquickjs::Error::Allocation)?;
     }
     text.push_str(more);
     Ok(())
@@ -289,8 +293,8 @@ pub(super) fn push_long(text: &mut String, more: &str) -> rquickjs::Result<()> {
 /// [`rquickjs::Error::Allocation`] when the system has no memory for it.
 pub(super) fn copy_long(text: &str) -> rquickjs::Result<Vec<u8>> {
     let mut copy = Vec::new();
-    let reserved = copy.try_reserve_exact(text.len() + 1);
-    reserved.map_err(|_| rquickjs::Error::Allocation)?;
+    copy.try_reserve_exact(text.len() + 1)
+        .map_err(|_| rquickjs::Error::Allocation)?;
     copy.extend_from_slice(text.as_bytes());
     Ok(copy)
 }

@@ -35,8 +35,8 @@ const PREDEFINED: [(&str, &[&str]); 15] = [
 pub(super) struct Registry {
     /// Maximum memory of the tables, in bytes.
     bytes_max: usize,
-    /// Their current memory.
-    bytes: usize,
+    /// How much memory the tables take, in bytes.
+    pub bytes: usize,
     /// Key -> types, in order.
     types: HashMap<String, Vec<String>>,
     /// Type -> the latest key registered for it.
@@ -45,7 +45,7 @@ pub(super) struct Registry {
 
 impl Registry {
     /// Makes a registry of the predefined types with this much memory for others.
-    pub(super) fn new(bytes_max: usize) -> Self {
+    pub fn new(bytes_max: usize) -> Self {
         let mut registry = Registry {
             bytes_max,
             bytes: 0,
@@ -66,7 +66,7 @@ impl Registry {
     ///
     /// # Errors
     /// The memory is exhausted: returns the limit in bytes.
-    pub(super) fn register_json(&mut self, json: &str) -> Result<(), usize> {
+    pub fn register_json(&mut self, json: &str) -> Result<(), usize> {
         let left = self.bytes_max.saturating_sub(self.bytes);
         if json.len() > self.bytes_max {
             return Err(self.bytes_max);
@@ -91,7 +91,7 @@ impl Registry {
     }
 
     /// Replaces the types of `key`.
-    pub(super) fn register(&mut self, key: String, types: Vec<String>) {
+    pub fn register(&mut self, key: String, types: Vec<String>) {
         for name in &types {
             self.bytes += size(&key);
             match self.keys.insert(name.clone(), key.clone()) {
@@ -105,16 +105,11 @@ impl Registry {
         }
     }
 
-    /// Returns how much memory the tables take, in bytes.
-    pub(super) fn bytes(&self) -> usize {
-        self.bytes
-    }
-
-    pub(super) fn types_of(&self, key: &str) -> Option<&[String]> {
+    pub fn types_of(&self, key: &str) -> Option<&[String]> {
         self.types.get(key).map(Vec::as_slice)
     }
 
-    pub(super) fn key_of(&self, name: &str) -> Option<&str> {
+    pub fn key_of(&self, name: &str) -> Option<&str> {
         self.keys.get(name).map(String::as_str)
     }
 }
@@ -201,8 +196,12 @@ pub(super) fn best_match<'a>(types: &'a [String], accept: &str) -> &'a str {
         }
         (format!("{},{},{position}", best.0, best.1), best.1, name)
     };
-    let weighed = types.iter().enumerate().map(weigh);
-    match weighed.max_by(|a, b| a.0.cmp(&b.0)) {
+    match types
+        .iter()
+        .enumerate()
+        .map(weigh)
+        .max_by(|a, b| a.0.cmp(&b.0))
+    {
         Some((_, quality, name)) if quality > 0.0 => name,
         _ => "",
     }

@@ -153,7 +153,7 @@ impl Output {
     ///
     /// # Errors
     /// The system provides no timer.
-    pub(super) fn new(output: Box<dyn Destination + Send>) -> io::Result<(Self, Writer)> {
+    pub fn new(output: Box<dyn Destination + Send>) -> io::Result<(Self, Writer)> {
         let pipe = Pipe {
             output,
             broken: None,
@@ -167,7 +167,7 @@ impl Output {
     }
 
     /// Adds one line, given in parts.
-    pub(super) fn put(&mut self, line: &[&str]) {
+    pub fn put(&mut self, line: &[&str]) {
         if line.iter().map(|part| part.len()).sum::<usize>() >= OUTPUT_BYTES_MAX {
             // Copying a long line would double its memory.
             let mut pipe = self.0.write();
@@ -189,14 +189,14 @@ impl Output {
     }
 
     /// Writes the pending lines.
-    pub(super) fn flush(&mut self) -> io::Result<()> {
+    pub fn flush(&mut self) -> io::Result<()> {
         let mut pipe = self.0.write();
         pipe.broken.take().map_or(Ok(()), Err)
     }
 
     /// Before the input is awaited: writes the pending lines, unless that would wait for the parent, which may itself
     /// wait until the input is read. Then the writer does.
-    pub(super) fn pass_on(&mut self) -> io::Result<()> {
+    pub fn pass_on(&mut self) -> io::Result<()> {
         let pipe = self.0.pipe.try_lock();
         let bytes = self.0.held().lines.len();
         if pipe.is_ok_and(|pipe| bytes == 0 || pipe.output.takes(bytes)) {
@@ -210,7 +210,7 @@ impl Output {
     }
 
     /// Before a command runs: sets the alarm for pending lines.
-    pub(super) fn hold(&mut self) {
+    pub fn hold(&mut self) {
         let mut held = self.0.held();
         if !held.lines.is_empty() && !held.is_watched {
             held.is_watched = true;
@@ -221,7 +221,7 @@ impl Output {
 
 impl Writer {
     /// Writes lines that have waited for [`HELD_MAX`], until [`WriterEnd`] is dropped.
-    pub(super) fn run(&self) {
+    pub fn run(&self) {
         let Writer(shared) = self;
         while !shared.held().has_ended {
             shared.alarm.wait();
@@ -232,7 +232,7 @@ impl Writer {
         }
     }
 
-    pub(super) fn end(&self) -> WriterEnd {
+    pub fn end(&self) -> WriterEnd {
         WriterEnd(Arc::clone(&self.0))
     }
 }

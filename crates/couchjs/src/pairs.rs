@@ -5,10 +5,10 @@
 //! WHY       The engine would make a list for each pair and parse the keys, which are most of the text. Without both,
 //!           summing many rows takes half the time.
 
-use oxc_ast::ast::{BindingPattern, IdentifierReference, Program};
+use oxc_ast::ast::{IdentifierReference, Program};
 use oxc_ast_visit::Visit;
 
-use super::tree::{parameters, with_tree};
+use super::tree::{parameters, plain_name, with_tree};
 use json::cursor::Cursor;
 
 /// Number of lists made from the rows.
@@ -17,15 +17,15 @@ pub(super) const LISTS: usize = 2;
 /// Rows as the JSON texts of two lists.
 pub(super) struct Pairs {
     /// `[[key, id], ..]`.
-    pub(super) keys: String,
+    pub keys: String,
     /// `[value, ..]`.
-    pub(super) values: String,
+    pub values: String,
 }
 
 impl Pairs {
     /// Splits the rows of a valid JSON text; `None` if one of them is not a pair, or if there is no memory for
     /// [`LISTS`] times the text's length.
-    pub(super) fn of(rows: &str) -> Option<Self> {
+    pub fn of(rows: &str) -> Option<Self> {
         let (mut keys, mut values) = (room(rows.len())?, room(rows.len())?);
         let mut cursor = Cursor::of_valid(rows.as_bytes());
         let mut goes_on = cursor.open(b'[')?;
@@ -62,14 +62,11 @@ pub(super) fn ignores_keys(source: &str) -> bool {
 
 fn is_blind_to_keys(tree: &Program<'_>) -> bool {
     let first = parameters(tree).and_then(|parameters| parameters.items.first());
-    let Some(first) = first.filter(|first| first.initializer.is_none()) else {
-        return false;
-    };
-    let BindingPattern::BindingIdentifier(name) = &first.pattern else {
+    let Some(name) = first.and_then(plain_name) else {
         return false;
     };
     let mut mentions = Mentions {
-        name: name.name.as_str(),
+        name,
         is_seen: false,
     };
     mentions.visit_program(tree);

@@ -13,9 +13,6 @@ use rquickjs::{Context, Ctx, Error, Runtime};
 use super::DEFAULT_MEMORY_BYTES;
 use super::bytecode::Script;
 
-/// Maximum memory of parsing, in bytes: as much as the query server's.
-const MEMORY_BYTES: usize = DEFAULT_MEMORY_BYTES;
-
 /// [`Parser::beside`] may take the functions' memory limit divided by this, but at least [`BESIDE_BYTES_MIN`].
 const BESIDE_PART: usize = 8;
 const BESIDE_BYTES_MIN: usize = 2 << 20;
@@ -39,21 +36,21 @@ pub(super) enum Parsed {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct SyntaxError {
     /// Its line; the first is 1.
-    pub(super) line: u32,
+    pub line: u32,
     /// The byte of that line; the first is 1.
-    pub(super) column: u32,
+    pub column: u32,
     /// The engine's message.
-    pub(super) text: String,
+    pub text: String,
 }
 
 impl Parser {
-    /// Starts an engine; `None` if there is no memory for it.
-    pub(super) fn new() -> Option<Self> {
-        Self::within(MEMORY_BYTES)
+    /// Starts an engine that may take as much memory as the query server's; `None` if there is no memory for it.
+    pub fn new() -> Option<Self> {
+        Self::within(DEFAULT_MEMORY_BYTES)
     }
 
     /// Starts an engine in addition to the functions' engines; `memory_bytes` is their memory limit.
-    pub(super) fn beside(memory_bytes: usize) -> Option<Self> {
+    pub fn beside(memory_bytes: usize) -> Option<Self> {
         Self::within((memory_bytes / BESIDE_PART).max(BESIDE_BYTES_MIN))
     }
 
@@ -63,7 +60,7 @@ impl Parser {
         Context::custom::<Intrinsics>(&runtime).ok().map(Self)
     }
 
-    pub(super) fn parse(&self, source: &str) -> Parsed {
+    pub fn parse(&self, source: &str) -> Parsed {
         // The engine takes NUL-terminated text, so a NUL in the source becomes another control character, which is
         // valid in the same places: in literals and comments.
         let source = CString::new(source.replace('\0', "\u{1}")).expect("no NUL is left");

@@ -13,8 +13,8 @@ use super::source::{INSERTED, is_name_part};
 /// A position in a source. Line and column count from 1; a column is a character.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Spot {
-    pub(super) line: u32,
-    pub(super) column: u32,
+    pub line: u32,
+    pub column: u32,
 }
 
 /// An insertion into a source, by its position in the text that is run: a line and a byte.
@@ -35,7 +35,7 @@ pub(super) struct Source {
 
 impl Source {
     /// Compares a source with the text that was run for it. No line was added.
-    pub(super) fn of(source: &str, run: &str, memory: &Rc<Account>) -> Self {
+    pub fn of(source: &str, run: &str, memory: &Rc<Account>) -> Self {
         Source {
             pieces: pieces(source, run),
             text: kept(source, memory),
@@ -43,7 +43,7 @@ impl Source {
     }
 
     /// Describes a source that follows other text on its first line.
-    pub(super) fn behind(text_before: &str, source: &str, memory: &Rc<Account>) -> Self {
+    pub fn behind(text_before: &str, source: &str, memory: &Rc<Account>) -> Self {
         let piece = Piece {
             line: 1,
             column: 1,
@@ -57,7 +57,7 @@ impl Source {
 
     /// Returns the position in the source for a byte in a line of the text that was run. `exact` is false at run
     /// time, when the engine counts columns of names on the first line from 1, and others from 0.
-    pub(super) fn spot(&self, (line, mut column): (u32, u32), exact: bool) -> Spot {
+    pub fn spot(&self, (line, mut column): (u32, u32), exact: bool) -> Spot {
         let mut inserted = 0;
         for piece in self.pieces.iter().filter(|piece| piece.line == line) {
             // A position in an insertion becomes the position of the insertion.
@@ -75,7 +75,8 @@ impl Source {
             if line == 1 && !exact && !begins_name(text, column) {
                 column += 1;
             }
-            column = characters_before(text, column) + 1;
+            let end = usize::try_from(column).map_or(text.len(), |column| column - 1);
+            column = number(text[..text.floor_char_boundary(end)].chars().count()) + 1;
         }
         Spot { line, column }
     }
@@ -101,8 +102,11 @@ fn pieces(source: &str, run: &str) -> Vec<Piece> {
     let (mut in_source, mut in_run) = (source.as_bytes(), run.as_bytes());
     let mut pieces = Vec::new();
     while in_run.len() > in_source.len() {
-        let both = in_source.iter().zip(in_run);
-        let same = both.take_while(|(source, run)| source == run).count();
+        let same = in_source
+            .iter()
+            .zip(in_run)
+            .take_while(|(source, run)| source == run)
+            .count();
         in_source = &in_source[same..];
         in_run = &in_run[same..];
         let known = INSERTED
@@ -150,26 +154,20 @@ fn line_of(text: &str, line: u32) -> Option<&str> {
     lines(text).nth(usize::try_from(line).ok()?.checked_sub(1)?)
 }
 
-/// Returns the number of characters before a byte, from 1.
-fn characters_before(line: &str, byte: u32) -> u32 {
-    let end = usize::try_from(byte).map_or(line.len(), |byte| byte - 1);
-    number(line[..line.floor_char_boundary(end)].chars().count())
-}
-
 /// How many characters of a line are shown, around a column.
 const SHOWN_CHARACTERS: usize = 160;
 
 /// A line of a source, with a mark below a column.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Excerpt {
-    pub(super) line: String,
+    pub line: String,
     /// White space and a `^`.
-    pub(super) caret: String,
+    pub caret: String,
 }
 
 impl Excerpt {
     /// Shows a position in a source; a long line only in part.
-    pub(super) fn of(source: &str, spot: Spot) -> Option<Self> {
+    pub fn of(source: &str, spot: Spot) -> Option<Self> {
         let line = line_of(source, spot.line)?;
         let before = usize::try_from(spot.column).ok()?.saturating_sub(1);
         let first = before.saturating_sub(SHOWN_CHARACTERS / 2);

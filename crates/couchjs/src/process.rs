@@ -31,34 +31,33 @@ impl Prelude {
         }
     }
 
-    pub(super) fn run<'js, V: FromJs<'js>>(&self, ctx: &Ctx<'js>) -> rquickjs::Result<V> {
+    pub fn run<'js, V: FromJs<'js>>(&self, ctx: &Ctx<'js>) -> rquickjs::Result<V> {
         if let Some(script) = self.compiled.get() {
             return script.run(ctx);
         }
-        let source = CString::new(self.source)?;
-        let script = Script::compile(ctx, self.name, &source)?;
+        let script = Script::compile(ctx, self.name, &CString::new(self.source)?)?;
         self.compiled.get_or_init(|| script).run(ctx)
     }
 }
 
 /// State that isolates share with the server; nothing in it refers to an isolate.
 pub(super) struct Process {
-    pub(super) options: Options,
-    pub(super) lines: RefCell<Lines>,
-    pub(super) peak: Peak,
+    pub options: Options,
+    pub lines: RefCell<Lines>,
+    pub peak: Peak,
     /// The exit status, set once a list function has read the end of the input or a line that is not a row.
-    pub(super) ended: Cell<Option<u8>>,
+    pub ended: Cell<Option<u8>>,
     /// Held by each runtime as long as any of its realms has a handle.
-    pub(super) runtimes: Rc<()>,
-    prepared: RefCell<Vec<PreparedEngine>>,
-    pub(super) helpers: Prelude,
-    pub(super) modules: Prelude,
-    pub(super) views: Prelude,
-    pub(super) render: Prelude,
+    pub runtimes: Rc<()>,
+    pub prepared: RefCell<Vec<PreparedEngine>>,
+    pub helpers: Prelude,
+    pub modules: Prelude,
+    pub views: Prelude,
+    pub render: Prelude,
 }
 
 impl Process {
-    pub(super) fn new(options: Options, status: ProcessStatus, lines: Lines) -> Rc<Self> {
+    pub fn new(options: Options, status: ProcessStatus, lines: Lines) -> Rc<Self> {
         Rc::new(Process {
             options,
             lines: RefCell::new(lines),
@@ -74,7 +73,7 @@ impl Process {
     }
 
     /// Prepares an engine for the next isolate, if one is missing and there is memory; returns whether it did.
-    pub(super) fn prepare(&self) -> bool {
+    pub fn prepare(&self) -> bool {
         let is_missing = self.prepared.borrow().len() < PREPARED_MAX;
         // Without memory nothing is prepared; the next isolate reports the lack.
         let made = is_missing
@@ -85,17 +84,13 @@ impl Process {
         is_made
     }
 
-    pub(super) fn take_prepared(&self) -> Option<PreparedEngine> {
-        self.prepared.borrow_mut().pop()
-    }
-
     /// Returns the number of prepared engines without an isolate.
-    pub(super) fn prepared(&self) -> usize {
+    pub fn prepared(&self) -> usize {
         self.prepared.borrow().len()
     }
 
     /// Returns the number of runtimes taken by isolates.
-    pub(super) fn used_runtimes(&self) -> usize {
+    pub fn used_runtimes(&self) -> usize {
         Rc::strong_count(&self.runtimes) - 1 - self.prepared()
     }
 }

@@ -12,11 +12,12 @@ use rquickjs::convert::Coerced;
 use rquickjs::function::{IntoJsFunc, ParamRequirement, Params};
 use rquickjs::prelude::Func;
 use rquickjs::{
-    Context, Ctx, Exception, Function, Object, Persistent, Runtime, String as JsString, Value,
+    Context, Ctx, Error, Exception, Function, Object, Persistent, Result as JsResult, Runtime,
+    String as JsString, Value,
 };
 
 use super::command::Command;
-use super::engine::{Seat, data_realm};
+use super::engine::{SavedFunction, SavedObject, Seat, data_realm};
 use super::failure::{COUCHDB_OUT_OF_MEMORY, Failure, OUT_OF_MEMORY, cut, hinted, text_of};
 use super::hints;
 use super::lines::{Next, Reader, into_text};
@@ -24,8 +25,7 @@ use super::memory::{Account, LONG_BYTES};
 use super::mime::{self, Registry};
 use super::positions::Source;
 use super::process::{Prelude, Process};
-use super::report::{Report, Returned, Sources};
-use super::results::Answer;
+use super::report::{Report, Sources};
 use super::stack::{self, without_modules};
 use super::text::{beginning, excerpt, quote};
 use super::{Options, source, writing};
@@ -42,19 +42,19 @@ const LONG_LOG_CHARACTERS: usize = 1000;
 
 /// State shared by an isolate's realms and the server.
 pub(super) struct Shared {
-    pub(super) process: Rc<Process>,
-    pub(super) memory: Rc<Account>,
+    pub process: Rc<Process>,
+    pub memory: Rc<Account>,
     /// Whether error reasons are always strings, set by the last `reset`.
-    pub(super) text_reasons: Cell<bool>,
+    pub text_reasons: Cell<bool>,
     /// Whether functions have a console, set by the last `reset`.
-    pub(super) console: Cell<bool>,
+    pub console: Cell<bool>,
     /// Content types of design documents: one registry for the isolate's lifetime.
     types: RefCell<Registry>,
-    pub(super) report: Report,
+    pub report: Report,
 }
 
 impl Shared {
-    pub(super) fn new(process: &Rc<Process>) -> Rc<Self> {
+    pub fn new(process: &Rc<Process>) -> Rc<Self> {
         let options = process.options;
         Rc::new(Shared {
             process: Rc::clone(process),
@@ -66,22 +66,22 @@ impl Shared {
         })
     }
 
-    pub(super) fn options(&self) -> &Options {
+    pub fn options(&self) -> &Options {
         &self.process.options
     }
 
     /// Returns the measured memory of the isolate, in bytes.
-    pub(super) fn held(&self) -> usize {
-        self.memory.held() + self.types.borrow().bytes()
+    pub fn held(&self) -> usize {
+        self.memory.held() + self.types.borrow().bytes
     }
 
     /// Logs a text given as JSON.
-    pub(super) fn log_json(&self, json: &str) {
+    pub fn log_json(&self, json: &str) {
         self.log_line(json, "]");
     }
 
     /// Logs a text given as JSON, with details.
-    pub(super) fn log_with(&self, json: &str, details: &Json) {
+    pub fn log_with(&self, json: &str, details: &Json) {
         self.log_line(json, &format!(",{details}]"));
     }
 
@@ -99,12 +99,12 @@ impl Shared {
     /// Writes a line, given in parts, unless the server has already sent its last answer.
     fn answer(&self, line: &[&str]) {
         if self.process.ended.get().is_none() {
-            self.process.lines.borrow_mut().put(line);
+            self.process.lines.borrow_mut().output.put(line);
         }
     }
 
     /// Checks that a line is not too long for the parent.
-    pub(super) fn check_length(&self, bytes: usize) -> Result<(), Failure> {
+    pub fn check_length(&self, bytes: usize) -> Result<(), Failure> {
         let most = self.options().line_bytes_max;
         if bytes <= most {
             return Ok(());
@@ -120,7 +120,7 @@ impl Shared {
     ///
     /// # Errors
     /// A line that is too long is raised as an exception and not written.
-    fn answer_or_raise(&self, ctx: &Ctx<'_>, line: &str) -> rquickjs::Result<()> {
+    fn answer_or_raise(&self, ctx: &Ctx<'_>, line: &str) -> JsResult<()> {
         match self.check_length(line.len()) {
             Ok(()) => {
                 self.answer(&[line]);
@@ -131,13 +131,14 @@ impl Shared {
     }
 
     /// Ends the server from inside a user function.
-    fn end(&self, ctx: &Ctx<'_>, status: u8) -> rquickjs::Error {
+    fn end(&self, ctx: &Ctx<'_>, status: u8) -> Error {
         self.process.ended.set(Some(status));
         Exception::throw_internal(ctx, "the list has ended")
     }
 
-    /// Waits for the next row of a list, and returns its parsed line; undefined at the end.
-    fn next_row<'js>(&self, ctx: &Ctx<'js>) -> rquickjs::Result<Value<'js>> {
+    /// `nextRow()`: waits for the next row of a list, and returns its parsed line; undefined at the end.
+    fn next_row<'js>(&self, params: &Params<'_, 'js>) -> JsResult<Value<'js>> {
+        let ctx = params.ctx();
         let failure = match self.read_row() {
             Ok(Some(Row::Next(row))) => return ctx.json_parse(row),
             Ok(Some(Row::End)) => return Ok(Value::new_undefined(ctx.clone())),
@@ -202,32 +203,18 @@ pub(super) enum ViewKind {
     Reduce,
 }
 
-impl ViewKind {
-    fn name(self) -> &'static str {
-        match self {
-            ViewKind::Map => "map",
-            ViewKind::Nouveau => "nouveau",
-            ViewKind::Reduce => "reduce",
-        }
-    }
-}
-
 /// A global object with its helpers.
 pub(super) struct Realm {
     /// Objects shared by the preludes; user code never sees them. Freed before the context.
-    tools: Persistent<Object<'static>>,
-    pub(super) context: Context,
+    tools: SavedObject,
+    pub context: Context,
     sources: Rc<Sources>,
-    shared: Rc<Seat>,
+    pub shared: Rc<Seat>,
 }
 
 impl Realm {
     /// Makes a realm that has run only the helpers' script.
-    pub(super) fn new(
-        runtime: &Runtime,
-        helpers: &Prelude,
-        seat: &Rc<Seat>,
-    ) -> Result<Self, Failure> {
+    pub fn new(runtime: &Runtime, helpers: &Prelude, seat: &Rc<Seat>) -> Result<Self, Failure> {
         let context = data_realm(runtime)?;
         let shared = Rc::clone(seat);
         let tools = context
@@ -249,7 +236,7 @@ impl Realm {
                 host.set("returned", Function::new(ctx.clone(), returned)?)?;
                 let helpers: Function<'_> = helpers.run(&ctx)?;
                 let tools: Object<'_> = helpers.call((host,))?;
-                Ok::<_, rquickjs::Error>(Persistent::save(&ctx, tools))
+                Ok::<_, Error>(Persistent::save(&ctx, tools))
             })
             .map_err(|_| Failure::out_of_memory())?;
         Ok(Realm {
@@ -261,40 +248,26 @@ impl Realm {
     }
 
     /// Runs `work` in the realm; an exception becomes a failure.
-    pub(super) fn with<R>(
+    pub fn with<R>(
         &self,
-        work: impl for<'js> FnOnce(&Ctx<'js>) -> rquickjs::Result<R>,
+        work: impl for<'js> FnOnce(&Ctx<'js>) -> JsResult<R>,
     ) -> Result<R, Failure> {
         self.shared.report.enter(&self.sources);
         self.context.with(|ctx| {
             work(&ctx).map_err(|error| {
                 Failure::noted(&ctx, &error, |value, failure| {
-                    self.shared.note_raised(&ctx, value, failure, None);
+                    self.shared.note_raised(value, failure, None);
                 })
             })
         })
     }
 
-    pub(super) fn reports(&self) -> bool {
-        self.shared.report.is_wanted()
-    }
-
-    /// As [`Report::take_returned`].
-    pub(super) fn take_returned(&self, document: Option<&str>) -> Option<Returned> {
-        self.shared.report.take_returned(document)
-    }
-
-    /// Makes an answer that stays in the engine until written.
-    pub(super) fn keep(&self, text: Persistent<JsString<'static>>) -> Answer {
-        Answer::Kept(text, self.context.clone())
-    }
-
     /// Loads `require` for the tree below `root`, or for a library of views given as JSON text.
-    pub(super) fn add_modules(&self, tree: Tree<'_>) -> Result<(), Failure> {
+    pub fn add_modules(&self, tree: Tree<'_>) -> Result<(), Failure> {
         self.with(|ctx| {
             let modules: Function<'_> = self.shared.process.modules.run(ctx)?;
             let tools = self.tools.clone().restore(ctx)?;
-            self.add_module_natives(ctx, &tools.get("host")?)?;
+            self.add_module_natives(&tools.get("host")?)?;
             match tree {
                 Tree::DesignDoc(root) => modules.call((tools, root.clone().restore(ctx)?)),
                 Tree::Library(json) => modules.call((tools, Value::new_null(ctx.clone()), json)),
@@ -304,25 +277,26 @@ impl Realm {
 
     /// Loads the helpers of views and searches; returns the object of their runners. Documents are
     /// frozen unless the function is known only to read them (`reading`).
-    pub(super) fn add_views(
-        &self,
-        kind: ViewKind,
-        reading: bool,
-    ) -> Result<Persistent<Object<'static>>, Failure> {
+    pub fn add_views(&self, kind: ViewKind, reading: bool) -> Result<SavedObject, Failure> {
         self.with(|ctx| {
             let tools = self.tools.clone().restore(ctx)?;
             self.add_console(&tools)?;
             let views: Function<'_> = self.shared.process.views.run(ctx)?;
-            let runners: Object<'_> = views.call((tools, kind.name(), reading))?;
+            let kind = match kind {
+                ViewKind::Map => "map",
+                ViewKind::Nouveau => "nouveau",
+                ViewKind::Reduce => "reduce",
+            };
+            let runners: Object<'_> = views.call((tools, kind, reading))?;
             Ok(Persistent::save(ctx, runners))
         })
     }
 
     /// Loads the helpers of design documents; returns the object of their responders.
-    pub(super) fn add_render(&self) -> Result<Persistent<Object<'static>>, Failure> {
+    pub fn add_render(&self) -> Result<SavedObject, Failure> {
         self.with(|ctx| {
             let tools = self.tools.clone().restore(ctx)?;
-            self.add_natives(ctx, &tools.get("host")?)?;
+            self.add_natives(&tools.get("host")?)?;
             self.add_console(&tools)?;
             let render: Function<'_> = self.shared.process.render.run(ctx)?;
             let responders: Object<'_> = render.call((tools,))?;
@@ -331,7 +305,7 @@ impl Realm {
     }
 
     /// Gives the function a console, if the last `reset` requested one.
-    fn add_console(&self, tools: &Object<'_>) -> rquickjs::Result<()> {
+    fn add_console(&self, tools: &Object<'_>) -> JsResult<()> {
         if self.shared.console.get() {
             tools.get::<_, Function<'_>>("addConsole")?.call(())
         } else {
@@ -340,39 +314,41 @@ impl Realm {
     }
 
     /// Adds the native calls that modules need.
-    fn add_module_natives<'js>(&self, ctx: &Ctx<'js>, host: &Object<'js>) -> rquickjs::Result<()> {
+    fn add_module_natives(&self, host: &Object<'_>) -> JsResult<()> {
         let (shared, sources) = (Rc::clone(&self.shared), Rc::clone(&self.sources));
         let file = move |id: Coerced<String>, before: String, source: JsString<'_>| {
-            let source = source.to_cstring()?;
-            let file = sources.add_module(&id.0, &before, &source, &shared.memory);
-            Ok::<_, rquickjs::Error>(file)
+            let source = Source::behind(&before, &source.to_cstring()?, &shared.memory);
+            let file = stack::module_file(&id.0);
+            sources.modules.borrow_mut().insert(file.clone(), source);
+            Ok::<_, Error>(file)
         };
         host.set("moduleFile", Func::from(file))?;
         host.set("evaluate", Func::from(evaluate_as))?;
         let broken = Native(Rc::clone(&self.shared), Shared::module_broken);
-        host.set("moduleBroken", Function::new(ctx.clone(), broken)?)
+        host.set("moduleBroken", Function::new(host.ctx().clone(), broken)?)
     }
 
     /// Adds the native calls that only functions of design documents need.
-    fn add_natives<'js>(&self, ctx: &Ctx<'js>, host: &Object<'js>) -> rquickjs::Result<()> {
-        let answer = Rc::clone(&self.shared);
+    fn add_natives(&self, host: &Object<'_>) -> JsResult<()> {
+        let shared = || Rc::clone(&self.shared);
+        let answer = shared();
         let answer = move |ctx: Ctx<'_>, line: JsString<'_>| {
             answer.answer_or_raise(&ctx, &line.to_cstring()?)
         };
         host.set("answer", Func::from(answer))?;
-        let rows = Native(Rc::clone(&self.shared), Shared::row);
-        host.set("nextRow", Function::new(ctx.clone(), rows)?)?;
-        let texts = Rc::clone(&self.shared);
+        let rows = Native(shared(), Shared::next_row);
+        host.set("nextRow", Function::new(host.ctx().clone(), rows)?)?;
+        let texts = shared();
         host.set("textReasons", Func::from(move || texts.text_reasons.get()))?;
-        let report = Rc::clone(&self.shared);
-        let at_document = move |number: usize| report.report.at_document(number);
+        let report = shared();
+        let at_document = move |number: usize| report.report.document.set(number);
         host.set("atDocument", Func::from(at_document))?;
         let plain = |stack: JsString<'_>| {
             let stack = stack.to_cstring()?;
-            Ok::<_, rquickjs::Error>(without_modules(&stack).into_owned())
+            Ok::<_, Error>(without_modules(&stack))
         };
         host.set("withoutModules", Func::from(plain))?;
-        let types = Rc::clone(&self.shared);
+        let types = shared();
         let register = move |ctx: Ctx<'_>, json: JsString<'_>| {
             let json = json.to_cstring()?;
             let registered = types.types.borrow_mut().register_json(&json);
@@ -382,10 +358,10 @@ impl Realm {
                      that functions may take; register fewer, or raise [sandbox] javascript_memory_max in the configuration"
                 );
                 let [name, reason] = if types.text_reasons.get() {
-[OUT_OF_MEMORY, &reason]
-} else {
-COUCHDB_OUT_OF_MEMORY
-};
+                    [OUT_OF_MEMORY, &reason]
+                } else {
+                    COUCHDB_OUT_OF_MEMORY
+                };
                 let error = format!("[\"fatal\",{},{}]", quote(name), quote(reason));
                 match ctx.json_parse(error) {
                     Ok(error) => ctx.throw(error),
@@ -394,18 +370,18 @@ COUCHDB_OUT_OF_MEMORY
             })
         };
         host.set("registerType", Func::from(register))?;
-        let types = Rc::clone(&self.shared);
+        let types = shared();
         let types_of = move |key: Coerced<JsString<'_>>| {
             let key = key.0.to_cstring()?;
             let types = types.types.borrow();
-            Ok::<_, rquickjs::Error>(types.types_of(&key).map(<[String]>::to_vec))
+            Ok::<_, Error>(types.types_of(&key).map(<[String]>::to_vec))
         };
         host.set("typesOf", Func::from(types_of))?;
-        let types = Rc::clone(&self.shared);
+        let types = shared();
         let key_of = move |name: JsString<'_>| {
             let name = name.to_cstring()?;
             let types = types.types.borrow();
-            Ok::<_, rquickjs::Error>(types.key_of(&name).map(str::to_owned))
+            Ok::<_, Error>(types.key_of(&name).map(str::to_owned))
         };
         host.set("keyOf", Func::from(key_of))?;
         let best = |types: JsString<'_>, accept: Coerced<JsString<'_>>| {
@@ -415,7 +391,7 @@ COUCHDB_OUT_OF_MEMORY
                 return Ok(String::new());
             }
             let types: Vec<String> = serde_json::from_str(&types).unwrap_or_default();
-            Ok::<_, rquickjs::Error>(mime::best_match(&types, &accept).to_owned())
+            Ok::<_, Error>(mime::best_match(&types, &accept).to_owned())
         };
         host.set("bestMatch", Func::from(best))
     }
@@ -424,7 +400,7 @@ COUCHDB_OUT_OF_MEMORY
     ///
     /// # Errors
     /// `compilation_error` with the engine's message and the source, as CouchDB words it.
-    pub(super) fn compile(&self, source: &str) -> Result<Persistent<Function<'static>>, Failure> {
+    pub fn compile(&self, source: &str) -> Result<SavedFunction, Failure> {
         self.shared.report.enter(&self.sources);
         self.context.with(|ctx| match self.evaluate(&ctx, source) {
             Ok(value) => match value.as_function() {
@@ -436,16 +412,15 @@ COUCHDB_OUT_OF_MEMORY
                     source,
                 )),
             },
-            Err(rquickjs::Error::Exception) => {
+            Err(Error::Exception) => {
                 let error = ctx.catch();
                 let hint = hints::of_source(source).filter(|_| is_syntax_error(&error));
-                let failure = Failure::thrown(&ctx, &error).hinting(hint);
-                self.shared
-                    .note_raised(&ctx, &error, &failure, Some(source));
+                let failure = Failure::thrown(&error).hinting(hint);
+                self.shared.note_raised(&error, &failure, Some(source));
                 Err(if failure.is_out_of_memory(&self.shared) {
                     failure.inside(|| format!("compiling {}", excerpt(source)))
                 } else {
-                    let text = text_of(&ctx, &error);
+                    let text = text_of(&error);
                     let known = || {
                         text.strip_prefix("SyntaxError: ")
                             .and_then(|text| hints::of_error("SyntaxError", text))
@@ -458,7 +433,7 @@ COUCHDB_OUT_OF_MEMORY
     }
 
     /// Evaluates a source, including the forms that CouchDB accepts beyond JavaScript's.
-    fn evaluate<'js>(&self, ctx: &Ctx<'js>, source: &str) -> rquickjs::Result<Value<'js>> {
+    fn evaluate<'js>(&self, ctx: &Ctx<'js>, source: &str) -> JsResult<Value<'js>> {
         let first = self.run(ctx, source, &source::begun(source));
         if first.is_ok() {
             return first;
@@ -474,20 +449,24 @@ COUCHDB_OUT_OF_MEMORY
     }
 
     /// Runs a text derived from a source.
-    fn run<'js>(&self, ctx: &Ctx<'js>, source: &str, text: &str) -> rquickjs::Result<Value<'js>> {
+    fn run<'js>(&self, ctx: &Ctx<'js>, source: &str, text: &str) -> JsResult<Value<'js>> {
         let places = Source::of(source, text, &self.shared.memory);
         self.sources.function.replace(places);
         if text.contains('\0') {
             // Only the language's own eval accepts such a text.
-            let tools = self.tools.clone().restore(ctx)?;
-            return tools.get::<_, Function<'_>>("evaluate")?.call((text,));
+            return self
+                .tools
+                .clone()
+                .restore(ctx)?
+                .get::<_, Function<'_>>("evaluate")?
+                .call((text,));
         }
         evaluate(ctx, text, stack::FUNCTION)
     }
 }
 
 /// Evaluates a text as a script of a file.
-fn evaluate<'js>(ctx: &Ctx<'js>, text: &str, file: &str) -> rquickjs::Result<Value<'js>> {
+fn evaluate<'js>(ctx: &Ctx<'js>, text: &str, file: &str) -> JsResult<Value<'js>> {
     let mut options = EvalOptions::default();
     options.strict = false;
     options.filename = Some(file.to_owned());
@@ -496,11 +475,7 @@ fn evaluate<'js>(ctx: &Ctx<'js>, text: &str, file: &str) -> rquickjs::Result<Val
 
 /// As [`evaluate`]; undefined for a text that only the language's own eval accepts, and for a long one, which would
 /// need uncounted copies.
-fn evaluate_as<'js>(
-    ctx: Ctx<'js>,
-    text: JsString<'js>,
-    file: String,
-) -> rquickjs::Result<Value<'js>> {
+fn evaluate_as<'js>(ctx: Ctx<'js>, text: JsString<'js>, file: String) -> JsResult<Value<'js>> {
     let text = text.to_cstring()?;
     if text.len() < LONG_BYTES && !text.contains('\0') {
         evaluate(&ctx, &text, &file)
@@ -510,13 +485,8 @@ fn evaluate_as<'js>(
 }
 
 impl Shared {
-    /// `nextRow()`: see [`Self::next_row`].
-    fn row<'js>(&self, params: &Params<'_, 'js>) -> rquickjs::Result<Value<'js>> {
-        self.next_row(params.ctx())
-    }
-
     /// `raised(TEXT, ERROR, ID, ENDS)`: logs an exception.
-    fn raised<'js>(&self, params: &Params<'_, 'js>) -> rquickjs::Result<Value<'js>> {
+    fn raised<'js>(&self, params: &Params<'_, 'js>) -> JsResult<Value<'js>> {
         let ctx = params.ctx();
         let argument = |index| {
             params
@@ -526,12 +496,12 @@ impl Shared {
         let json = argument(0).get::<Coerced<JsString<'_>>>()?.0.to_cstring()?;
         let doc = argument(2).as_string().and_then(|id| id.to_string().ok());
         let ends = argument(3).as_bool() == Some(true);
-        self.log_raised(ctx, &json, &argument(1), (doc, ends));
+        self.log_raised(&json, &argument(1), doc, ends);
         Ok(Value::new_undefined(ctx.clone()))
     }
 
     /// `returned(VALUE)`: records a function's return value for the report.
-    fn returned<'js>(&self, params: &Params<'_, 'js>) -> rquickjs::Result<Value<'js>> {
+    fn returned<'js>(&self, params: &Params<'_, 'js>) -> JsResult<Value<'js>> {
         if let Some(value) = params.arg(0) {
             self.report.returned(&value);
         }
@@ -539,7 +509,7 @@ impl Shared {
     }
 
     /// `moduleBroken(REASON, SOURCE, ERROR)`: records that a module was not loaded, and why.
-    fn module_broken<'js>(&self, params: &Params<'_, 'js>) -> rquickjs::Result<Value<'js>> {
+    fn module_broken<'js>(&self, params: &Params<'_, 'js>) -> JsResult<Value<'js>> {
         let ctx = params.ctx();
         if self.report.is_wanted()
             && let (Some(reason), Some(source), Some(error)) =
@@ -547,7 +517,7 @@ impl Shared {
         {
             let reason = reason.get::<Coerced<String>>()?.0;
             let source = source.get::<Coerced<JsString<'_>>>()?.0.to_cstring()?;
-            self.note_module(ctx, &error, (reason, &source));
+            self.note_module(&error, reason, &source);
         }
         Ok(Value::new_undefined(ctx.clone()))
     }
@@ -555,7 +525,7 @@ impl Shared {
 
 /// Where `require` searches for modules.
 pub(super) enum Tree<'a> {
-    DesignDoc(&'a Persistent<Object<'static>>),
+    DesignDoc(&'a SavedObject),
     /// The `views.lib` of `add_lib`, as JSON text.
     Library(&'a str),
 }
@@ -565,22 +535,22 @@ struct Native<F>(Rc<Seat>, F);
 
 impl<'js, F> IntoJsFunc<'js, (Ctx<'js>,)> for Native<F>
 where
-    F: Fn(&Shared, &Params<'_, 'js>) -> rquickjs::Result<Value<'js>>,
+    F: Fn(&Shared, &Params<'_, 'js>) -> JsResult<Value<'js>>,
 {
     fn param_requirements() -> ParamRequirement {
         ParamRequirement::any()
     }
 
-    fn call<'a>(&self, params: Params<'a, 'js>) -> rquickjs::Result<Value<'js>> {
+    fn call<'a>(&self, params: Params<'a, 'js>) -> JsResult<Value<'js>> {
         (self.1)(&self.0, &params)
     }
 }
 
 fn is_syntax_error(error: &Value<'_>) -> bool {
-    let name = error
+    error
         .as_object()
-        .and_then(|error| error.get::<_, String>("name").ok());
-    name.as_deref() == Some("SyntaxError")
+        .and_then(|error| error.get::<_, String>("name").ok())
+        .is_some_and(|name| name == "SyntaxError")
 }
 
 /// Returns whether a function is async. CouchDB's QuickJS rejects such functions: nothing there could await them.

@@ -50,7 +50,7 @@ pub(super) struct ReduceLimit {
 
 impl ReduceLimit {
     /// Reads the configuration of a `reset`.
-    pub(super) fn new(config: &Value) -> Self {
+    pub fn new(config: &Value) -> Self {
         let mode = match &config["reduce_limit"] {
             Value::Null | Value::Bool(false) => Mode::Off,
             Value::String(text) if text.is_empty() => Mode::Off,
@@ -83,7 +83,7 @@ impl ReduceLimit {
 
     /// Judges a reduction by two lengths in UTF-16 units: `input` is the length of its line without the functions'
     /// sources, `output` that of the JSON array of its results. `context` names the view, if the line does.
-    pub(super) fn judge(&self, input: usize, output: usize, context: Option<&str>) -> Verdict {
+    pub fn judge(&self, input: usize, output: usize, context: Option<&str>) -> Verdict {
         let units = output as f64;
         let is_small = units <= self.threshold_units || units * self.ratio <= input as f64;
         if self.mode == Mode::Off || is_small {

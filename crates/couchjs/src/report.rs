@@ -10,16 +10,15 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::{Rc, Weak};
 
-use rquickjs::{Ctx, Type, Value};
-use serde_json::{Map, Value as Json, json};
+use rquickjs::{Type, Value};
+use serde_json::{Value as Json, json};
 
 use super::command::{Command, members, value_as_text};
 use super::failure::{Failure, stack_of};
-use super::memory::Account;
 use super::positions::{Excerpt, Source, Spot};
 use super::realm::Shared;
 use super::stack::{File, Frame, frames, module_file};
-use super::text::unquote;
+use super::text::{quote, unquote};
 use json::cursor::Elements;
 
 /// Maximum characters reported of an error's name, a path, and a frame's name.
@@ -35,26 +34,12 @@ const FRAMES_MAX: usize = 32;
 #[derive(Default)]
 pub(super) struct Sources {
     /// The source of its function.
-    pub(super) function: RefCell<Source>,
+    pub function: RefCell<Source>,
     /// File name of a module -> its source.
-    modules: RefCell<HashMap<String, Source>>,
+    pub modules: RefCell<HashMap<String, Source>>,
 }
 
 impl Sources {
-    /// Adds a module that is evaluated after other text; returns its file name.
-    pub(super) fn add_module(
-        &self,
-        id: &str,
-        text_before: &str,
-        source: &str,
-        memory: &Rc<Account>,
-    ) -> String {
-        let file = module_file(id);
-        let source = Source::behind(text_before, source, memory);
-        self.modules.borrow_mut().insert(file.clone(), source);
-        file
-    }
-
     fn spot(&self, frame: &Frame<'_>) -> Option<Spot> {
         let (line, column) = (frame.line, frame.column);
         let (place, is_exact) = ((line, column), frame.name.is_none());
@@ -63,8 +48,9 @@ impl Sources {
             File::Function => Some(self.function.borrow().spot(place, is_exact)),
             File::Module(id) => {
                 let modules = self.modules.borrow();
-                let source = modules.get(&module_file(id));
-                source.map(|source| source.spot(place, is_exact))
+                modules
+                    .get(&module_file(id))
+                    .map(|source| source.spot(place, is_exact))
             }
             File::Evaluated => Some(Spot { line, column }),
             File::Native | File::Server => None,
@@ -151,7 +137,7 @@ pub(super) struct Returned {
 const PROMISE: &str = "a promise";
 
 impl Returned {
-    pub(super) fn is_promise(&self) -> bool {
+    pub fn is_promise(&self) -> bool {
         self.kind == PROMISE
     }
 }
@@ -159,7 +145,8 @@ impl Returned {
 /// The report of the current command.
 #[derive(Default)]
 pub(super) struct Report {
-    wanted: Cell<bool>,
+    /// Whether the last `reset` asked for reports.
+    pub wanted: Cell<bool>,
     /// The current function: a path, or a number.
     function: RefCell<Json>,
     /// The sources of the realm whose code ran last. Weak, so that they are freed with the realm.
@@ -171,23 +158,18 @@ pub(super) struct Report {
     /// Whether the error that ends the command was already logged.
     is_told: Cell<bool>,
     /// The index of the document among several.
-    document: Cell<usize>,
+    pub document: Cell<usize>,
     /// The type of the last return value, as text.
     returned: Cell<Option<&'static str>>,
 }
 
 impl Report {
-    pub(super) fn is_wanted(&self) -> bool {
+    pub fn is_wanted(&self) -> bool {
         self.wanted.get()
     }
 
-    /// Enables or disables reports.
-    pub(super) fn want(&self, wanted: bool) {
-        self.wanted.set(wanted);
-    }
-
     /// Begins a command.
-    pub(super) fn begin(&self) {
+    pub fn begin(&self) {
         if self.is_wanted() {
             self.function.take();
             self.raised.take();
@@ -199,14 +181,14 @@ impl Report {
     }
 
     /// Records the function to compile or call next.
-    pub(super) fn at(&self, function: impl FnOnce() -> Json) {
+    pub fn at(&self, function: impl FnOnce() -> Json) {
         if self.is_wanted() {
             self.function.replace(function());
         }
     }
 
     /// Records the realm whose code runs next.
-    pub(super) fn enter(&self, sources: &Rc<Sources>) {
+    pub fn enter(&self, sources: &Rc<Sources>) {
         if self.is_wanted() {
             self.sources.replace(Rc::downgrade(sources));
         }
@@ -218,49 +200,33 @@ impl Report {
     }
 
     /// Records a function's return value. A promise is remembered until the command ends.
-    pub(super) fn returned(&self, value: &Value<'_>) {
+    pub fn returned(&self, value: &Value<'_>) {
         if self.is_wanted() && self.returned.get() != Some(PROMISE) {
             self.returned.set(Some(kind_of(value)));
         }
     }
 
     /// Takes what is recorded of the last return value. `document` is the function's document as JSON text.
-    pub(super) fn take_returned(&self, document: Option<&str>) -> Option<Returned> {
+    pub fn take_returned(&self, document: Option<&str>) -> Option<Returned> {
         let kind = self.returned.take()?;
         let doc = document.and_then(id_of);
         Some(Returned { kind, doc })
-    }
-
-    /// Records the index of the document for the next call.
-    pub(super) fn at_document(&self, number: usize) {
-        self.document.set(number);
     }
 }
 
 impl Shared {
     /// Records the exception that may end a command, and the source that was being compiled.
-    pub(super) fn note_raised<'js>(
-        &self,
-        ctx: &Ctx<'js>,
-        value: &Value<'js>,
-        failure: &Failure,
-        source: Option<&str>,
-    ) {
+    pub fn note_raised(&self, value: &Value<'_>, failure: &Failure, source: Option<&str>) {
         if self.report.is_wanted() {
-            let details = self.details(ctx, value, failure, source);
+            let details = self.details(value, failure, source);
             self.report.raised.replace(Some(details));
         }
     }
 
     /// Records that a module was not loaded, and the reason passed to its user.
-    pub(super) fn note_module<'js>(
-        &self,
-        ctx: &Ctx<'js>,
-        error: &Value<'js>,
-        (reason, source): (String, &str),
-    ) {
+    pub fn note_module(&self, error: &Value<'_>, reason: String, source: &str) {
         let inner = self.report.module.borrow().clone();
-        let place = match (inner, stack_of(ctx, error)) {
+        let place = match (inner, stack_of(error)) {
             (_, Some(stack)) => Place::of(&stack, &self.report.sources(), Some(source)),
             // A module that it requires was not loaded.
             (Some((_, place)), None) => place,
@@ -269,82 +235,70 @@ impl Shared {
         self.report.module.replace(Some((reason, place)));
     }
 
-    fn details<'js>(
-        &self,
-        ctx: &Ctx<'js>,
-        value: &Value<'js>,
-        failure: &Failure,
-        source: Option<&str>,
-    ) -> Details {
-        let (name, message) = failure.words(self);
-        let of_module = self.report.module.borrow();
-        let of_module = of_module
-            .as_ref()
-            .filter(|(reason, _)| message.starts_with(&**reason));
-        let place = of_module.map_or_else(
-            || {
-                let stack = stack_of(ctx, value).unwrap_or_default();
+    fn details(&self, value: &Value<'_>, failure: &Failure, source: Option<&str>) -> Details {
+        let mut details = self.words_of(failure);
+        let (_, message) = failure.words(self);
+        let of_module = self.report.module.borrow().clone();
+        details.place = match of_module {
+            Some((reason, place)) if message.starts_with(&reason) => place,
+            _ => {
+                let stack = stack_of(value).unwrap_or_default();
                 Place::of(&stack, &self.report.sources(), source)
-            },
-            |(_, place)| place.clone(),
-        );
+            }
+        };
+        details
+    }
+
+    /// Returns details without a place.
+    fn words_of(&self, failure: &Failure) -> Details {
+        let (name, message) = failure.words(self);
         Details {
             name: cut(&name, NAME_CHARACTERS_MAX),
             message: cut(&message, MESSAGE_CHARACTERS_MAX),
-            place,
+            place: Place::default(),
         }
     }
 
     /// Logs a function's exception, given as JSON text. `ends` says whether it ends the command.
-    pub(super) fn log_raised<'js>(
-        &self,
-        ctx: &Ctx<'js>,
-        json: &str,
-        error: &Value<'js>,
-        (doc, ends): (Option<String>, bool),
-    ) {
+    pub fn log_raised(&self, json: &str, error: &Value<'_>, doc: Option<String>, ends: bool) {
         if !self.report.is_wanted() {
             return self.log_json(json);
         }
-        let details = self.details(ctx, error, &Failure::thrown(ctx, error), None);
+        let details = self.details(error, &Failure::thrown(error), None);
         self.report.is_told.set(ends);
         self.log_with(json, &self.report.object(details, doc));
     }
 
     /// Logs the error that ends a command, unless already logged.
-    pub(super) fn log_failure(&self, failure: &Failure, line: &str) {
+    pub fn log_failure(&self, failure: &Failure, line: &str) {
         if !self.report.is_wanted() || self.report.is_told.get() {
             return;
         }
-        let details = self.report.raised.take().unwrap_or_else(|| {
-            let (name, message) = failure.words(self);
-            Details {
-                name: cut(&name, NAME_CHARACTERS_MAX),
-                message: cut(&message, MESSAGE_CHARACTERS_MAX),
-                place: Place::default(),
-            }
-        });
-        let text = json!(format!("{}: {}", details.name, details.message));
+        let details = self
+            .report
+            .raised
+            .take()
+            .unwrap_or_else(|| self.words_of(failure));
+        let text = quote(&format!("{}: {}", details.name, details.message));
         let doc = document_of(line, self.report.document.get());
-        self.log_with(&text.to_string(), &self.report.object(details, doc));
+        self.log_with(&text, &self.report.object(details, doc));
     }
 
     /// Logs what the map function at this index returned. The service decides whether to report it: only the service
     /// knows whether the function emitted for other documents.
-    pub(super) fn tell_returned(&self, function: usize, returned: &Returned) {
+    pub fn tell_returned(&self, function: usize, returned: &Returned) {
         let Returned { kind, doc } = returned;
-        let over = doc.as_ref();
-        let over = over.map_or_else(String::new, |doc| format!(" over document {doc}"));
-        let text = json!(format!(
-            "map function {} returned {kind}{over}",
-            function + 1
-        ));
+        let number = function + 1;
+        let text = match doc {
+            Some(doc) => format!("map function {number} returned {kind} over document {doc}"),
+            None => format!("map function {number} returned {kind}"),
+        };
         let details = json!({"function": function, "returned": kind, "doc": doc});
-        self.log_with(&text.to_string(), &details);
+        self.log_with(&quote(&text), &details);
     }
 
     /// Warns if the named function has returned a promise in this command.
-    pub(super) fn warn_of_promise(&self, function: impl Fn() -> String) {
+    pub fn warn_of_promise(&self, function: impl Fn() -> String) {
         if self.report.returned.take() == Some(PROMISE) {
             self.warn(&format!(
                 "{} returned a promise, as async functions do: nothing waits for it, and what it promises is lost; \
@@ -355,8 +309,8 @@ impl Shared {
     }
 
     /// Logs a warning of the server itself.
-    pub(super) fn warn(&self, text: &str) {
-        let text = json!(text).to_string();
+    pub fn warn(&self, text: &str) {
+        let text = quote(text);
         if self.report.is_wanted() {
             self.log_with(&text, &json!({"level": "warning"}))
         } else {
@@ -367,32 +321,25 @@ impl Shared {
 
 impl Report {
     fn object(&self, details: Details, doc: Option<String>) -> Json {
-        let Details {
-            name,
-            message,
-            place,
-        } = details;
-        let mut members = Map::new();
-        let mut put = |name: &str, value: Json| {
-            if !value.is_null() {
-                members.insert(name.to_owned(), value);
-            }
-        };
-        put("function", self.function.borrow().clone());
-        put("doc", json!(doc));
-        put("name", json!(name));
-        put("message", json!(message));
-        put("module", json!(place.module));
-        put("line", json!(place.spot.map(|spot| spot.line)));
-        put("column", json!(place.spot.map(|spot| spot.column)));
-        if let Some(Excerpt { line, caret }) = place.excerpt {
-            put("source_line", json!(line));
-            put("caret", json!(caret));
+        let place = details.place;
+        let excerpt = place.excerpt.map(|shown| (shown.line, shown.caret));
+        let (source_line, caret) = excerpt.unzip();
+        let mut object = json!({
+            "function": *self.function.borrow(),
+            "doc": doc,
+            "name": details.name,
+            "message": details.message,
+            "module": place.module,
+            "line": place.spot.map(|spot| spot.line),
+            "column": place.spot.map(|spot| spot.column),
+            "source_line": source_line,
+            "caret": caret,
+            "stack": Some(place.stack).filter(|stack| !stack.is_empty()),
+        });
+        if let Json::Object(members) = &mut object {
+            members.retain(|_, value| !value.is_null());
         }
-        if !place.stack.is_empty() {
-            put("stack", json!(place.stack));
-        }
-        Json::Object(members)
+        object
     }
 }
 

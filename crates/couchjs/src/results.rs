@@ -3,8 +3,11 @@
 //! All functions of a command run, and log, before an unwritable result ends the command: CouchDB writes the answer
 //! after all of them.
 
-use rquickjs::{Array, Context, Ctx, Function, Object, Persistent, String as JsString, Value};
+use rquickjs::{
+    Array, Context, Error, Object, Persistent, Result as JsResult, String as JsString, Value,
+};
 
+use super::engine::SavedFunction;
 use super::failure::Failure;
 use super::memory::{Held, LONG_BYTES, push_long};
 use super::realm::Shared;
@@ -24,10 +27,10 @@ impl Answer {
     ///
     /// # Errors
     /// It is too long for the parent, or there is no memory for its UTF-8. Nothing was written.
-    pub(super) fn put(self, shared: &Shared) -> Result<(), Failure> {
+    pub fn put(self, shared: &Shared) -> Result<(), Failure> {
         let put = |line: &[&str]| {
             shared.check_length(line.iter().map(|part| part.len()).sum())?;
-            shared.process.lines.borrow_mut().put(line);
+            shared.process.lines.borrow_mut().output.put(line);
             Ok(())
         };
         match self {
@@ -51,7 +54,7 @@ pub(super) struct Results<'s> {
 }
 
 impl<'s> Results<'s> {
-    pub(super) fn new(shared: &'s Shared) -> Self {
+    pub fn new(shared: &'s Shared) -> Self {
         Results {
             text: "[".to_owned(),
             held: shared.memory.count(0),
@@ -61,7 +64,7 @@ impl<'s> Results<'s> {
     }
 
     /// Whether the results take so much memory that the engine's limit has to be updated.
-    pub(super) fn are_long(&self) -> bool {
+    pub fn are_long(&self) -> bool {
         self.text.len() >= LONG_BYTES
     }
 
@@ -70,39 +73,37 @@ impl<'s> Results<'s> {
     ///
     /// # Errors
     /// As [`Self::add`].
-    pub(super) fn add_rows<'js>(
+    pub fn add_rows(
         &mut self,
-        ctx: &Ctx<'js>,
-        rows: &Object<'js>,
+        rows: &Object<'_>,
         columns: usize,
-        written: &Persistent<Function<'static>>,
-    ) -> rquickjs::Result<()> {
+        written: &SavedFunction,
+    ) -> JsResult<()> {
         self.separate()?;
         self.push("[")?;
         match rows.as_array() {
-            Some(values) => self.add_part(ctx, values.as_value(), columns, written)?,
+            Some(values) => self.add_part(values.as_value(), columns, written)?,
             None => {
-                for part in rows.get::<_, Array<'js>>("parts")?.iter() {
-                    self.add_part(ctx, &part?, columns, written)?;
+                for part in rows.get::<_, Array<'_>>("parts")?.iter() {
+                    self.add_part(&part?, columns, written)?;
                 }
             }
         }
         self.push("]")
     }
 
-    fn add_part<'js>(
+    fn add_part(
         &mut self,
-        ctx: &Ctx<'js>,
-        part: &Value<'js>,
+        part: &Value<'_>,
         columns: usize,
-        written: &Persistent<Function<'static>>,
-    ) -> rquickjs::Result<()> {
+        written: &SavedFunction,
+    ) -> JsResult<()> {
         if part.as_array().is_some_and(Array::is_empty) {
             return Ok(());
         }
         self.separate()?;
         let Some(values) = part.as_array() else {
-            return self.add_text(ctx, part, 0);
+            return self.add_text(part, 0);
         };
         let is_written = if self.are_long() {
             let mut rows = String::new();
@@ -115,12 +116,15 @@ impl<'s> Results<'s> {
         if is_written {
             return self.check();
         }
-        let answer = written.clone().restore(ctx)?.call((values.clone(),))?;
-        self.add_text(ctx, &answer, 1)
+        let answer = written
+            .clone()
+            .restore(part.ctx())?
+            .call((values.clone(),))?;
+        self.add_text(&answer, 1)
     }
 
     /// Appends a comma after an earlier element.
-    fn separate(&mut self) -> rquickjs::Result<()> {
+    fn separate(&mut self) -> JsResult<()> {
         if self.text.ends_with('[') {
             Ok(())
         } else {
@@ -128,7 +132,7 @@ impl<'s> Results<'s> {
         }
     }
 
-    fn push(&mut self, text: &str) -> rquickjs::Result<()> {
+    fn push(&mut self, text: &str) -> JsResult<()> {
         push_long(&mut self.text, text)
     }
 
@@ -136,36 +140,31 @@ impl<'s> Results<'s> {
     ///
     /// # Errors
     /// The results are too long, or there is no memory. Re-raises an exception that ends the server.
-    pub(super) fn add<'js>(&mut self, ctx: &Ctx<'js>, answer: &Value<'js>) -> rquickjs::Result<()> {
+    pub fn add(&mut self, answer: &Value<'_>) -> JsResult<()> {
         self.separate()?;
-        self.add_text(ctx, answer, 1)
+        self.add_text(answer, 1)
     }
 
     /// Adds JSON text without its first and last `brackets` bytes. An answer that is not a string is a list with the
     /// exception that writing raised.
-    fn add_text<'js>(
-        &mut self,
-        ctx: &Ctx<'js>,
-        answer: &Value<'js>,
-        brackets: usize,
-    ) -> rquickjs::Result<()> {
+    fn add_text(&mut self, answer: &Value<'_>, brackets: usize) -> JsResult<()> {
         if let Some(text) = answer.as_string() {
             let text = text.clone().to_cstring()?;
             let text = text.as_str();
             let text = &text[brackets..text.len() - brackets];
             if self.text.len() + text.len() > self.bytes_max() {
-                return Err(rquickjs::Error::Allocation);
+                return Err(Error::Allocation);
             }
             self.push(text)?;
             return self.check();
         }
-        let error: Value<'js> = answer.get::<Object<'js>>()?.get(0)?;
-        let failure = Failure::thrown(ctx, &error);
+        let error: Value<'_> = answer.get::<Object<'_>>()?.get(0)?;
+        let failure = Failure::thrown(&error);
         if failure.is_fatal(self.shared) {
-            return Err(ctx.throw(error));
+            return Err(answer.ctx().throw(error));
         }
         if self.unwritable.is_none() {
-            self.shared.note_raised(ctx, &error, &failure, None);
+            self.shared.note_raised(&error, &failure, None);
             self.unwritable = Some(failure);
         }
         Ok(())
@@ -177,17 +176,17 @@ impl<'s> Results<'s> {
     }
 
     /// Counts the memory of the text; an error if it is too long, or if there is no memory for it.
-    fn check(&mut self) -> rquickjs::Result<()> {
+    fn check(&mut self) -> JsResult<()> {
         let bytes = self.text.len();
         if bytes <= self.bytes_max() && self.held.try_set(bytes) {
             Ok(())
         } else {
-            Err(rquickjs::Error::Allocation)
+            Err(Error::Allocation)
         }
     }
 
     /// Returns the array, after all functions have run, or the failure of the first unwritable result.
-    pub(super) fn finish(mut self) -> Result<(String, Held), Failure> {
+    pub fn finish(mut self) -> Result<(String, Held), Failure> {
         self.push("]").map_err(|_| Failure::out_of_memory())?;
         self.unwritable.map_or(Ok((self.text, self.held)), Err)
     }

@@ -50,7 +50,7 @@ pub(super) struct Server {
 }
 
 impl Server {
-    pub(super) fn new(
+    pub fn new(
         options: Options,
         tenancy: Option<Tenancy>,
         status: ProcessStatus,
@@ -69,9 +69,9 @@ impl Server {
     /// Answers lines until the input ends, an empty line arrives, an answer is fatal or a list function reads a line
     /// that is not a row; returns the exit status.
     /// Engines are not freed: the process ends next.
-    pub(super) fn serve(mut self) -> io::Result<u8> {
+    pub fn serve(mut self) -> io::Result<u8> {
         let status = self.answer_all();
-        self.process.lines.borrow_mut().flush()?;
+        self.process.lines.borrow_mut().output.flush()?;
         mem::forget(self);
         status
     }
@@ -98,8 +98,7 @@ impl Server {
                     answer
                 }),
                 Next::TooLong(bytes) => {
-                    let limit_bytes = shared.options().memory_bytes;
-                    Err(Failure::line_too_long(bytes, limit_bytes))
+                    Err(Failure::line_too_long(bytes, shared.options().memory_bytes))
                 }
             };
             if let Some(status) = process.ended.get() {
@@ -110,7 +109,7 @@ impl Server {
             if let Err(failure) = put {
                 shared.log_failure(&failure, std::str::from_utf8(&line).unwrap_or_default());
                 let answer = failure.line(&shared);
-                process.lines.borrow_mut().put(&[&answer]);
+                process.lines.borrow_mut().output.put(&[&answer]);
                 if failure.is_fatal(&shared) {
                     return Ok(FATAL_STATUS);
                 }
@@ -119,7 +118,9 @@ impl Server {
     }
 
     fn has_tenant(&self) -> bool {
-        self.isolates.as_ref().is_some_and(Isolates::has_selected)
+        self.isolates
+            .as_ref()
+            .is_some_and(|isolates| isolates.selected.is_some())
     }
 
     /// Frees replaced views at once if they hold much memory.
@@ -146,7 +147,10 @@ impl Server {
         let command = Command::parse(line)?;
         match command.name.as_str() {
             "reset" => {
-                self.tell_returned();
+                // Useless return values of the call that ends here.
+                if let Some(views) = &self.isolate.views {
+                    views.tell_returned();
+                }
                 self.reset(&command)
             }
             "forget" => {
@@ -187,9 +191,9 @@ impl Server {
         let argument = |index| command.argument(index).and_then(unquote);
         let name =
             argument(1).filter(|_| argument(0).is_some_and(|it| it == isolates.tenancy.nonce))?;
-        let afresh = match command.argument(2) {
+        let afresh = match command.argument(2).map(unquote) {
             None => false,
-            Some(_) if argument(2).is_some_and(|it| it == "new") => true,
+            Some(Some(word)) if word == "new" => true,
             Some(_) => return None,
         };
         let (evicted, views) = isolates.select(&mut self.isolate, name.into_owned(), afresh);
@@ -211,19 +215,13 @@ impl Server {
         Ok(isolate.views.as_mut().expect("server: made above"))
     }
 
-    /// Reports useless return values of the call that a `reset` ends.
-    fn tell_returned(&self) {
-        if let Some(views) = &self.isolate.views {
-            views.tell_returned();
-        }
-    }
-
     fn reset(&mut self, command: &Command<'_>) -> Result<Answer, Failure> {
         let config = command.argument(0).unwrap_or("null");
         let kind = kind_of(Some(config));
         if !matches!(kind, "null" | "an object") {
-            let reason = format!("reset: the configuration must be an object, it is {kind}");
-            return Err(Failure::protocol(&reason));
+            return Err(Failure::protocol(&format!(
+                "reset: the configuration must be an object, it is {kind}"
+            )));
         }
         let [mode, threshold, ratio] = reduce_limit::KEYS;
         let config = members(
@@ -233,15 +231,16 @@ impl Server {
         let isolate = &mut self.isolate;
         isolate.limit = ReduceLimit::new(&config);
         let shared = &isolate.shared;
-        let asked = config[TEXT_REASONS].as_bool();
-        let text_reasons = asked.unwrap_or(shared.options().text_reasons);
+        let text_reasons = config[TEXT_REASONS]
+            .as_bool()
+            .unwrap_or(shared.options().text_reasons);
         shared.text_reasons.set(text_reasons);
         let console = config[CONSOLE] == true;
         if shared.console.replace(console) != console {
             // Design functions are compiled either with a console or without.
             isolate.ddocs.unload();
         }
-        shared.report.want(config[REPORT] == true);
+        shared.report.wanted.set(config[REPORT] == true);
         if let Some(views) = isolate.views.take_if(|views| !views.is_fresh()) {
             self.put_aside(views);
         }
@@ -332,17 +331,14 @@ impl Server {
         if let Some(views) = views {
             views.engine.measure_at_times();
         }
-        let id = command.argument(0).map(as_text);
-        match id.as_deref() {
-            Some("new") => {
-                ddocs.teach(command.argument(1), command.argument(2), is_tenants)?;
+        let id = command.argument(0);
+        let (first, second) = (command.argument(1), command.argument(2));
+        match &*id.map_or_else(|| "undefined".to_owned(), as_text) {
+            "new" => {
+                ddocs.teach(first, second, is_tenants)?;
                 Ok(Answer::True)
             }
-            id => ddocs.call(
-                id.unwrap_or("undefined"),
-                command.argument(1),
-                command.argument(2),
-            ),
+            id => ddocs.call(id, first, second),
         }
     }
 }
@@ -350,8 +346,9 @@ impl Server {
 /// Checks that the system has memory for a line's uncounted copies.
 fn check_room(line: &str) -> Result<(), Failure> {
     if (COPIED_BYTES_MIN..LONG_BYTES).contains(&line.len()) {
-        let room = Vec::<u8>::new().try_reserve_exact(line.len() * LINE_COPIES);
-        room.map_err(|_| Failure::out_of_memory())?;
+        Vec::<u8>::new()
+            .try_reserve_exact(line.len() * LINE_COPIES)
+            .map_err(|_| Failure::out_of_memory())?;
     }
     Ok(())
 }

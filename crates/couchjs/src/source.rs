@@ -159,8 +159,9 @@ fn offset(text: &str, mistake: &SyntaxError) -> Option<usize> {
 /// Whether a text begins with a nameless function.
 fn is_anonymous(text: &str) -> bool {
     let text = text.strip_prefix("async").map_or(text, skip_space);
-    let after = text.strip_prefix("function").map(skip_space);
-    after.is_some_and(|after| after.starts_with('('))
+    text.strip_prefix("function")
+        .map(skip_space)
+        .is_some_and(|after| after.starts_with('('))
 }
 
 /// Whether a character may be part of a name; `true` if unknown.

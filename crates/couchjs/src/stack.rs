@@ -4,8 +4,6 @@
 //!           with [`MODULE`] is a module, [`EVALUATED`] is a text passed to `eval`; all others are the server's own.
 //! PROMISES  Accepts any text as a trace: a function can write its own.
 
-use std::borrow::Cow;
-
 /// The file of a function's source.
 pub(super) const FUNCTION: &str = "eval_script";
 
@@ -22,11 +20,11 @@ const MODULE_CHARACTERS_MAX: usize = 200;
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Frame<'a> {
     /// The function's name; `None` for an error of the parser.
-    pub(super) name: Option<&'a str>,
-    pub(super) file: File<'a>,
+    pub name: Option<&'a str>,
+    pub file: File<'a>,
     /// Line and byte, from 1; 0 if unknown.
-    pub(super) line: u32,
-    pub(super) column: u32,
+    pub line: u32,
+    pub column: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,22 +82,17 @@ pub(super) fn module_file(id: &str) -> String {
 }
 
 /// Returns the trace as answers show it: without files for modules.
-pub(super) fn without_modules(stack: &str) -> Cow<'_, str> {
-    const BEGINS: &str = " (module:";
-    if !stack.contains(BEGINS) {
-        return Cow::Borrowed(stack);
-    }
-    let mut lines = stack.split_inclusive('\n').map(|line| {
-        let Some((name, place)) = line.rsplit_once(BEGINS) else {
-            return Cow::Borrowed(line);
-        };
+pub(super) fn without_modules(stack: &str) -> String {
+    let plain = |line: &str| {
+        let (name, place) = line.rsplit_once(" (module:")?;
         let mut parts = place.rsplitn(3, ':');
-        match (parts.next(), parts.next()) {
-            (Some(column), Some(row)) => Cow::Owned(format!("{name} ({EVALUATED}:{row}:{column}")),
-            _ => Cow::Borrowed(line),
-        }
-    });
-    lines.by_ref().collect::<Vec<_>>().concat().into()
+        let (column, row) = (parts.next()?, parts.next()?);
+        Some(format!("{name} ({EVALUATED}:{row}:{column}"))
+    };
+    stack
+        .split_inclusive('\n')
+        .map(|line| plain(line).unwrap_or_else(|| line.to_owned()))
+        .collect()
 }
 
 #[cfg(test)]

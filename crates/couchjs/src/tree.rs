@@ -7,7 +7,9 @@
 //! LIMITS    Of the source forms beyond JavaScript's, knows only [`begun`].
 
 use oxc_allocator::Allocator;
-use oxc_ast::ast::{Expression, FormalParameters, Program, SourceType, Statement};
+use oxc_ast::ast::{
+    BindingPattern, Expression, FormalParameter, FormalParameters, Program, SourceType, Statement,
+};
 use oxc_parser::{ParseOptions, Parser};
 
 use super::source::begun;
@@ -50,8 +52,7 @@ fn with_tree_of<R>(
     let allocator = Allocator::default();
     let parser = Parser::new(&allocator, &source, kind).with_options(options);
     let parsed = parser.parse();
-    let is_correct = parsed.diagnostics.is_empty();
-    is_correct.then(|| look(&parsed.program))
+    parsed.diagnostics.is_empty().then(|| look(&parsed.program))
 }
 
 /// The parameters of a source's only function. `None` if the source has anything else, or if the function is async
@@ -74,6 +75,16 @@ pub(super) fn parameters<'t, 'a>(tree: &'t Program<'a>) -> Option<&'t FormalPara
         }
         Expression::ArrowFunctionExpression(function) if !function.r#async => {
             Some(&function.params)
+        }
+        _ => None,
+    }
+}
+
+/// The name of a parameter that is a plain name, without a default value.
+pub(super) fn plain_name<'t>(parameter: &'t FormalParameter<'_>) -> Option<&'t str> {
+    match &parameter.pattern {
+        BindingPattern::BindingIdentifier(name) if parameter.initializer.is_none() => {
+            Some(name.name.as_str())
         }
         _ => None,
     }

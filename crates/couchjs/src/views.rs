@@ -8,7 +8,7 @@ use std::rc::Rc;
 use rquickjs::prelude::Rest;
 use rquickjs::{Array, Function, Object, Persistent};
 
-use super::engine::Engine;
+use super::engine::{Engine, SavedFunction, SavedObject};
 use super::failure::Failure;
 use super::memory::{Account, Held};
 use super::pairs::{LISTS, Pairs, ignores_keys};
@@ -20,14 +20,14 @@ use super::text::{excerpt, kind_of, unquote};
 
 /// A function of a view or a search. The handles are freed before the realm.
 pub(super) struct ViewFunction {
-    call: Persistent<Function<'static>>,
+    call: SavedFunction,
     /// The prelude's functions that call it.
-    runners: Persistent<Object<'static>>,
+    runners: SavedObject,
     /// The runners that return the rows it emits for a document, and those it indexes.
-    map: Persistent<Function<'static>>,
-    index: Persistent<Function<'static>>,
+    map: SavedFunction,
+    index: SavedFunction,
     /// Writes the rows that `write_rows` cannot.
-    written: Persistent<Function<'static>>,
+    written: SavedFunction,
     kind: ViewKind,
     /// Whether it has emitted a row; recorded only for reports.
     emitted: Cell<bool>,
@@ -59,7 +59,7 @@ pub(super) enum Reduced<'a> {
 
 impl<'a> Reduced<'a> {
     /// `rows` are those of the command `reduce` or `rereduce`.
-    pub(super) fn of(command: &str, rows: &'a str, memory: &Rc<Account>) -> Self {
+    pub fn of(command: &str, rows: &'a str, memory: &Rc<Account>) -> Self {
         if command == "rereduce" {
             return Self::Results(rows);
         }
@@ -86,12 +86,12 @@ pub(super) struct Views {
     library: Option<(String, Held)>,
     /// Whether user code has run.
     used: bool,
-    pub(super) engine: Engine,
+    pub engine: Engine,
     shared: Rc<Shared>,
 }
 
 impl Views {
-    pub(super) fn new(shared: &Rc<Shared>) -> Result<Self, Failure> {
+    pub fn new(shared: &Rc<Shared>) -> Result<Self, Failure> {
         let engine = Engine::new(shared)?;
         Ok(Views {
             functions: Vec::new(),
@@ -103,12 +103,12 @@ impl Views {
     }
 
     /// Whether nothing has happened since the last `reset`.
-    pub(super) fn is_fresh(&self) -> bool {
+    pub fn is_fresh(&self) -> bool {
         !self.used && self.library.is_none()
     }
 
     /// Whether `map_doc` has a function to call.
-    pub(super) fn has_functions(&self) -> bool {
+    pub fn has_functions(&self) -> bool {
         !self.functions.is_empty()
     }
 
@@ -116,7 +116,7 @@ impl Views {
     ///
     /// # Errors
     /// It is not an object, or there is no memory for it.
-    pub(super) fn add_lib(&mut self, library: Option<&str>) -> Result<(), Failure> {
+    pub fn add_lib(&mut self, library: Option<&str>) -> Result<(), Failure> {
         match library {
             Some(library) if library.starts_with('{') => {
                 self.library = None;
@@ -124,15 +124,17 @@ impl Views {
                 self.library = Some((library.to_owned(), held));
                 Ok(())
             }
-            other => Err(Failure::protocol(&format!(
-                "add_lib: the library of a view must be an object of modules, it is {}",
-                kind_of(other)
-            ))),
+            other => {
+                let kind = kind_of(other);
+                Err(Failure::protocol(&format!(
+                    "add_lib: the library of a view must be an object of modules, it is {kind}"
+                )))
+            }
         }
     }
 
     /// Compiles and adds a map or index function.
-    pub(super) fn add_fun(&mut self, source: Option<&str>, kind: ViewKind) -> Result<(), Failure> {
+    pub fn add_fun(&mut self, source: Option<&str>, kind: ViewKind) -> Result<(), Failure> {
         self.shared.report.at(|| self.functions.len().into());
         let source = source_text(source)?;
         let reading = self.shared.options().optimize_functions && reading::only_reads(&source);
@@ -142,7 +144,7 @@ impl Views {
     }
 
     /// Compiles a reduce function for one command.
-    pub(super) fn reducer(&mut self, source: &str) -> Result<Reducer, Failure> {
+    pub fn reducer(&mut self, source: &str) -> Result<Reducer, Failure> {
         Ok(Reducer {
             function: self.function(source, ViewKind::Reduce, true)?,
             ignores_keys: self.shared.options().optimize_functions && ignores_keys(source),
@@ -187,18 +189,19 @@ impl Views {
     }
 
     /// Runs every function on a document. The answer has a list of rows for each function.
-    pub(super) fn map(&self, document: Option<&str>, rows: Rows) -> Result<Answer, Failure> {
+    pub fn map(&self, document: Option<&str>, rows: Rows) -> Result<Answer, Failure> {
         let mut results = Results::new(&self.shared);
         self.engine.begin();
         for (index, function) in self.functions.iter().enumerate() {
             self.shared.report.at(|| index.into());
-            let mapped = function.map(&self.engine, document, rows, &mut results);
-            mapped.map_err(|failure| {
-                failure.inside(|| {
-                    let (this, all) = (index + 1, self.functions.len());
-                    format!("map function {this} of {all} ({})", function.excerpt)
-                })
-            })?;
+            function
+                .map(&self.engine, document, rows, &mut results)
+                .map_err(|failure| {
+                    failure.inside(|| {
+                        let (this, all) = (index + 1, self.functions.len());
+                        format!("map function {this} of {all} ({})", function.excerpt)
+                    })
+                })?;
             if results.are_long() {
                 self.engine.begin();
             }
@@ -209,7 +212,7 @@ impl Views {
     }
 
     /// Reports useless return values: a promise, or any value of a function that emitted nothing.
-    pub(super) fn tell_returned(&self) {
+    pub fn tell_returned(&self) {
         for (index, function) in self.functions.iter().enumerate() {
             if let Some(returned) = function.returned.take()
                 && (returned.is_promise() || !function.emitted.get())
@@ -220,7 +223,7 @@ impl Views {
     }
 
     /// Reduces with one function.
-    pub(super) fn reduce(
+    pub fn reduce(
         &self,
         reducer: &Reducer,
         reduced: &Reduced<'_>,
@@ -242,10 +245,7 @@ impl Views {
         self.engine.begin();
         let arguments: Result<Vec<_>, _> = texts
             .into_iter()
-            .map(|text| {
-                let context = &function.realm.context;
-                self.engine.argument(context, Some(text))
-            })
+            .map(|text| self.engine.argument(&function.realm.context, Some(text)))
             .collect();
         let done = arguments.and_then(|arguments| {
             function.realm.with(|ctx| {
@@ -254,7 +254,7 @@ impl Views {
                 let runner: Function<'_> = function.runners.clone().restore(ctx)?.get(runner)?;
                 let answer = runner.call((function.call.clone().restore(ctx)?, values))?;
                 // The answer is a list with the result.
-                results.add(ctx, &answer)
+                results.add(&answer)
             })
         });
         self.engine.finish_jobs();
@@ -282,10 +282,10 @@ impl ViewFunction {
             let argument = argument.value(ctx)?;
             let call = self.call.clone().restore(ctx)?;
             let list: Object<'_> = runner.clone().restore(ctx)?.call((call, argument))?;
-            if self.realm.reports() && rows == Rows::Emitted {
+            if self.realm.shared.report.is_wanted() && rows == Rows::Emitted {
                 self.note(&list, document);
             }
-            results.add_rows(ctx, &list, columns, &self.written)
+            results.add_rows(&list, columns, &self.written)
         })
     }
 
@@ -294,7 +294,7 @@ impl ViewFunction {
         let is_empty = rows.as_array().is_some_and(Array::is_empty);
         self.emitted.set(self.emitted.get() || !is_empty);
         let mut kept = self.returned.borrow_mut();
-        if let Some(returned) = self.realm.take_returned(document)
+        if let Some(returned) = self.realm.shared.report.take_returned(document)
             && kept
                 .as_ref()
                 .is_none_or(|kept| returned.is_promise() && !kept.is_promise())

@@ -86,8 +86,7 @@ type Written = Option<()>;
 
 impl Writer<'_> {
     fn rows(&mut self, values: &Array<'_>, columns: usize) -> Written {
-        let count = length(values, VALUES_MAX)?;
-        for index in 0..count {
+        for index in 0..length(values, VALUES_MAX)? {
             self.check_room(0)?;
             let column = index % columns;
             if index > 0 {
@@ -218,12 +217,13 @@ fn length(list: &Array<'_>, most: f64) -> Option<usize> {
 
 /// Whether an object has no `toJSON`.
 fn is_plain(object: &Object<'_>) -> bool {
-    let to_json = object.get::<_, Value<'_>>("toJSON");
-    to_json.is_ok_and(|to_json| to_json.is_undefined())
+    object
+        .get::<_, Value<'_>>("toJSON")
+        .is_ok_and(|to_json| to_json.is_undefined())
 }
 
 fn needs_escape(byte: u8) -> bool {
-    byte < b' ' || byte == b'"' || byte == b'\\'
+    byte < b' ' || matches!(byte, b'"' | b'\\')
 }
 
 #[cfg(test)]

@@ -21,18 +21,16 @@ use super::string::unescape_bytes;
 mod cache;
 mod han;
 
-pub use cache::KeyCache;
+use cache::KeyCache;
 
 /// First byte of a value's sort key: its type's position in the order.
-mod rank {
-    pub(super) const NULL: u8 = 1;
-    pub(super) const FALSE: u8 = 2;
-    pub(super) const TRUE: u8 = 3;
-    pub(super) const NUMBER: u8 = 4;
-    pub(super) const STRING: u8 = 5;
-    pub(super) const ARRAY: u8 = 6;
-    pub(super) const OBJECT: u8 = 7;
-}
+const RANK_NULL: u8 = 1;
+const RANK_FALSE: u8 = 2;
+const RANK_TRUE: u8 = 3;
+const RANK_NUMBER: u8 = 4;
+const RANK_STRING: u8 = 5;
+const RANK_ARRAY: u8 = 6;
+const RANK_OBJECT: u8 = 7;
 
 /// Ends a string, an array or an object: less than any byte that continues a longer one.
 const END: u8 = 0;
@@ -45,31 +43,20 @@ pub struct Collation {
     strings: CollatorBorrowed<'static>,
 }
 
+/// The Unicode root collation at its default strength.
 impl Default for Collation {
     fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl Collation {
-    /// Makes the Unicode root collation at its default strength.
-    pub fn new() -> Self {
         let strings =
             CollatorBorrowed::try_new(CollatorPreferences::default(), CollatorOptions::default())
                 .expect("VW-1: the root collation is compiled in");
         Self { strings }
     }
+}
 
+impl Collation {
     /// Appends the sort key of a value to `key`; `json` is its text.
     pub fn write_key(&self, json: &str, key: &mut Vec<u8>) {
         write(json.as_bytes(), key, |text, key| self.write_text(text, key));
-    }
-
-    /// Like [`Self::write_key`], with the sort keys of strings cached in `cache`.
-    pub fn write_key_cached(&self, json: &[u8], cache: &mut KeyCache, key: &mut Vec<u8>) {
-        write(json, key, |text, key| {
-            cache.append(text, key, |text, key| self.write_text(text, key));
-        });
     }
 
     /// Compares two strings, both UTF-8.
@@ -91,6 +78,23 @@ impl Collation {
     }
 }
 
+/// A [`Collation`] that caches the sort keys of strings.
+#[derive(Default)]
+pub struct CachedCollation {
+    collation: Collation,
+    cache: KeyCache,
+}
+
+impl CachedCollation {
+    /// Like [`Collation::write_key`].
+    pub fn write_key(&mut self, json: &[u8], key: &mut Vec<u8>) {
+        let Self { collation, cache } = self;
+        write(json, key, |text, key| {
+            cache.append(text, key, |text, key| collation.write_text(text, key));
+        });
+    }
+}
+
 /// Appends bytes that are equal exactly if two values are: numbers by value, so that 1 and 1.0 are equal; strings
 /// character by character; members in their order.
 ///
@@ -107,17 +111,17 @@ fn write(json: &[u8], key: &mut Vec<u8>, mut write_text: impl FnMut(&[u8], &mut 
     // The text is valid: the walk does not end early.
     let _ = Cursor::of_valid(json).walk(|token| {
         let (rank, text) = match token {
-            Token::Null => return key.push(rank::NULL),
-            Token::False => return key.push(rank::FALSE),
-            Token::True => return key.push(rank::TRUE),
-            Token::Array => return key.push(rank::ARRAY),
-            Token::Object => return key.push(rank::OBJECT),
+            Token::Null => return key.push(RANK_NULL),
+            Token::False => return key.push(RANK_FALSE),
+            Token::True => return key.push(RANK_TRUE),
+            Token::Array => return key.push(RANK_ARRAY),
+            Token::Object => return key.push(RANK_OBJECT),
             Token::End => return key.push(END),
             Token::Number(place) => {
-                key.push(rank::NUMBER);
+                key.push(RANK_NUMBER);
                 return number::write_key(&json[place], key);
             }
-            Token::String(place) => (rank::STRING, place),
+            Token::String(place) => (RANK_STRING, place),
             Token::Name(place) => (MEMBER, place),
         };
         key.push(rank);
@@ -133,7 +137,7 @@ mod tests {
 
     fn key(json: &str) -> Vec<u8> {
         let mut key = Vec::new();
-        Collation::new().write_key(json, &mut key);
+        Collation::default().write_key(json, &mut key);
         key
     }
 
@@ -234,14 +238,14 @@ mod tests {
     fn depth_has_no_bound() {
         let deep = format!("{}{}", "[".repeat(200_000), "]".repeat(200_000));
         let mut bytes = Vec::new();
-        Collation::new().write_key(&deep, &mut bytes);
+        Collation::default().write_key(&deep, &mut bytes);
         assert_eq!(bytes.len(), 400_000);
     }
 
     proptest! {
         #[test]
         fn strings_are_ordered_as_the_collation_compares_them(a in ".{0,8}", b in ".{0,8}") {
-            let collation = Collation::new();
+            let collation = Collation::default();
             let text = |text: &str| key(&serde_json::to_string(text).unwrap());
             let compared = collation.compare_strings(a.as_bytes(), b.as_bytes());
             prop_assert_eq!(text(&a).cmp(&text(&b)), compared);

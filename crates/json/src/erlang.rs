@@ -19,19 +19,17 @@ pub const DIGITS_MAX: usize = 4096;
 pub const VERSION: u8 = 131;
 
 /// First byte of a term: its type.
-mod tag {
-    pub(super) const NEW_FLOAT: u8 = 70;
-    pub(super) const SMALL_INTEGER: u8 = 97;
-    pub(super) const INTEGER: u8 = 98;
-    pub(super) const ATOM: u8 = 100;
-    pub(super) const SMALL_TUPLE: u8 = 104;
-    pub(super) const NIL: u8 = 106;
-    pub(super) const STRING: u8 = 107;
-    pub(super) const LIST: u8 = 108;
-    pub(super) const BINARY: u8 = 109;
-    pub(super) const SMALL_BIG: u8 = 110;
-    pub(super) const LARGE_BIG: u8 = 111;
-}
+const TAG_NEW_FLOAT: u8 = 70;
+const TAG_SMALL_INTEGER: u8 = 97;
+const TAG_INTEGER: u8 = 98;
+const TAG_ATOM: u8 = 100;
+const TAG_SMALL_TUPLE: u8 = 104;
+const TAG_NIL: u8 = 106;
+const TAG_STRING: u8 = 107;
+const TAG_LIST: u8 = 108;
+const TAG_BINARY: u8 = 109;
+const TAG_SMALL_BIG: u8 = 110;
+const TAG_LARGE_BIG: u8 = 111;
 
 /// Maximum length of a list of bytes written as a string.
 const STRING_MAX: usize = 65_535;
@@ -57,7 +55,7 @@ impl List {
     /// Begins a list.
     pub fn begin(term: &mut Vec<u8>) -> Self {
         let start = term.len();
-        term.extend_from_slice(&[tag::LIST, 0, 0, 0, 0]);
+        term.extend_from_slice(&[TAG_LIST, 0, 0, 0, 0]);
         Self { start, count: 0 }
     }
 
@@ -75,18 +73,18 @@ impl List {
         } else {
             term[head..head + size_of::<u32>()].copy_from_slice(&length(self.count));
         }
-        term.push(tag::NIL);
+        term.push(TAG_NIL);
     }
 }
 
 /// Writes a tuple's head; its elements follow.
 pub fn tuple(elements: u8, term: &mut Vec<u8>) {
-    term.extend_from_slice(&[tag::SMALL_TUPLE, elements]);
+    term.extend_from_slice(&[TAG_SMALL_TUPLE, elements]);
 }
 
 /// Writes an atom.
 pub fn atom(name: &str, term: &mut Vec<u8>) {
-    term.push(tag::ATOM);
+    term.push(TAG_ATOM);
     term.extend_from_slice(&short_length(name.len()));
     term.extend_from_slice(name.as_bytes());
 }
@@ -94,7 +92,7 @@ pub fn atom(name: &str, term: &mut Vec<u8>) {
 /// Writes a binary.
 pub fn binary(bytes: impl AsRef<[u8]>, term: &mut Vec<u8>) {
     let bytes = bytes.as_ref();
-    term.push(tag::BINARY);
+    term.push(TAG_BINARY);
     term.extend_from_slice(&length(bytes.len()));
     term.extend_from_slice(bytes);
 }
@@ -103,27 +101,27 @@ pub fn binary(bytes: impl AsRef<[u8]>, term: &mut Vec<u8>) {
 pub fn string(bytes: impl AsRef<[u8]>, term: &mut Vec<u8>) {
     let bytes = bytes.as_ref();
     if bytes.is_empty() {
-        term.push(tag::NIL);
+        term.push(TAG_NIL);
     } else if bytes.len() <= STRING_MAX {
-        term.push(tag::STRING);
+        term.push(TAG_STRING);
         term.extend_from_slice(&short_length(bytes.len()));
         term.extend_from_slice(bytes);
     } else {
-        term.push(tag::LIST);
+        term.push(TAG_LIST);
         term.extend_from_slice(&length(bytes.len()));
         for byte in bytes {
-            term.extend_from_slice(&[tag::SMALL_INTEGER, *byte]);
+            term.extend_from_slice(&[TAG_SMALL_INTEGER, *byte]);
         }
-        term.push(tag::NIL);
+        term.push(TAG_NIL);
     }
 }
 
 /// Writes a 32-bit integer.
 pub fn integer(integer: i32, term: &mut Vec<u8>) {
     match u8::try_from(integer) {
-        Ok(byte) => term.extend_from_slice(&[tag::SMALL_INTEGER, byte]),
+        Ok(byte) => term.extend_from_slice(&[TAG_SMALL_INTEGER, byte]),
         Err(_) => {
-            term.push(tag::INTEGER);
+            term.push(TAG_INTEGER);
             term.extend_from_slice(&integer.to_be_bytes());
         }
     }
@@ -203,7 +201,7 @@ pub fn json(json: &str, term: &mut Vec<u8>) {
                 let start = term.len();
                 number(&json[place], term);
                 if let Some(array) = open.last_mut() {
-                    array.only_bytes &= term[start] == tag::SMALL_INTEGER;
+                    array.only_bytes &= term[start] == TAG_SMALL_INTEGER;
                 }
             }
             Token::Null => atom("null", term),
@@ -221,7 +219,7 @@ fn number(text: &str, term: &mut Vec<u8>) {
         return big_integer(text, term);
     }
     let float: f64 = text.parse().unwrap_or_default();
-    term.push(tag::NEW_FLOAT);
+    term.push(TAG_NEW_FLOAT);
     term.extend_from_slice(&float.to_be_bytes());
 }
 
@@ -232,9 +230,9 @@ fn big_integer(digits: &str, term: &mut Vec<u8>) {
     let integer: BigInt = digits.parse().unwrap_or_default();
     let magnitude = integer.magnitude().to_bytes_le();
     match u8::try_from(magnitude.len()) {
-        Ok(short) => term.extend_from_slice(&[tag::SMALL_BIG, short]),
+        Ok(short) => term.extend_from_slice(&[TAG_SMALL_BIG, short]),
         Err(_) => {
-            term.push(tag::LARGE_BIG);
+            term.push(TAG_LARGE_BIG);
             term.extend_from_slice(&length(magnitude.len()));
         }
     }
@@ -354,7 +352,7 @@ mod tests {
         assert_eq!(term(&bytes(STRING_MAX)).len(), 3 + STRING_MAX);
         assert_eq!(term(&bytes(STRING_MAX + 1)).len(), 6 + 2 * (STRING_MAX + 1));
         let integer = format!("1{}", "0".repeat(620));
-        assert_eq!(term(&integer)[0], tag::LARGE_BIG);
+        assert_eq!(term(&integer)[0], TAG_LARGE_BIG);
         assert_eq!(term(&integer).len(), 6 + 258);
     }
 

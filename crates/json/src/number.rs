@@ -7,11 +7,9 @@
 use std::borrow::Cow;
 
 /// First byte of a number's key.
-mod sign {
-    pub(super) const NEGATIVE: u8 = 1;
-    pub(super) const ZERO: u8 = 2;
-    pub(super) const POSITIVE: u8 = 3;
-}
+const SIGN_NEGATIVE: u8 = 1;
+const SIGN_ZERO: u8 = 2;
+const SIGN_POSITIVE: u8 = 3;
 
 /// 2^53: every larger double is an integer, which may have more digits than its shortest text.
 const EXACT_INTEGERS: f64 = 9_007_199_254_740_992.0;
@@ -25,18 +23,16 @@ const EXPONENT_BIAS: i64 = 1 << 40;
 
 /// Appends bytes that compare as the numbers do. No key is a prefix of another.
 pub fn write_key(number: &[u8], key: &mut Vec<u8>) {
-    let (negative, magnitude) = match number.strip_prefix(b"-") {
-        Some(magnitude) => (true, magnitude),
-        None => (false, number),
-    };
+    let magnitude = number.strip_prefix(b"-").unwrap_or(number);
+    let negative = magnitude.len() < number.len();
     let exact = as_exact(magnitude);
     let Some((exponent, digits)) = parts(&exact) else {
-        return key.push(sign::ZERO);
+        return key.push(SIGN_ZERO);
     };
     key.push(if negative {
-        sign::NEGATIVE
+        SIGN_NEGATIVE
     } else {
-        sign::POSITIVE
+        SIGN_POSITIVE
     });
     let start = key.len();
     let biased = exponent.clamp(-EXPONENT_BIAS, EXPONENT_BIAS) + EXPONENT_BIAS;
@@ -63,14 +59,13 @@ fn as_exact(magnitude: &[u8]) -> Cow<'_, [u8]> {
         return Cow::Borrowed(magnitude);
     }
     let text = std::str::from_utf8(magnitude).unwrap_or("0");
-    match text.parse::<f64>() {
-        Ok(double) if double.is_finite() && double >= EXACT_INTEGERS => {
-            Cow::Owned(format!("{double:.0}").into_bytes())
-        }
-        Ok(double) if double.is_finite() => Cow::Owned(double.to_string().into_bytes()),
+    let exact = match text.parse::<f64>() {
+        Ok(double) if double < EXACT_INTEGERS => double.to_string(),
+        Ok(double) if double.is_finite() => format!("{double:.0}"),
         // Beyond any double: compared by digits.
-        _ => Cow::Borrowed(magnitude),
-    }
+        _ => return Cow::Borrowed(magnitude),
+    };
+    Cow::Owned(exact.into_bytes())
 }
 
 /// Splits a number into an exponent and digits without surrounding zeros: `12.50e3` is 0.125e5, so 5 and 125. `None`:
@@ -85,43 +80,31 @@ fn parts(magnitude: &[u8]) -> Option<(i64, impl Iterator<Item = u8>)> {
         .iter()
         .position(|byte| *byte == b'.')
         .unwrap_or(mantissa.len());
-    let is_digit = |byte: &&u8| **byte != b'.';
-    let leading = mantissa
-        .iter()
-        .filter(is_digit)
-        .take_while(|byte| **byte == b'0')
-        .count();
-    let trailing = mantissa
-        .iter()
-        .rev()
-        .filter(is_digit)
-        .take_while(|byte| **byte == b'0')
-        .count();
-    let digits = mantissa.iter().filter(is_digit).count();
-    if leading == digits {
+    let digits = move || mantissa.iter().filter(|byte| **byte != b'.');
+    let is_zero = |byte: &&u8| **byte == b'0';
+    let leading = digits().take_while(is_zero).count();
+    let trailing = digits().rev().take_while(is_zero).count();
+    let count = digits().count();
+    if leading == count {
         return None;
     }
     let written = exponent
         .get(1..)
         .and_then(|text| std::str::from_utf8(text).ok())
         .map_or(0, |text| {
-            text.parse::<i64>().unwrap_or_else(|_| overflowed(text))
+            let is_negative = text.starts_with('-');
+            let overflowed = if is_negative {
+                -EXPONENT_BIAS
+            } else {
+                EXPONENT_BIAS
+            };
+            text.parse().unwrap_or(overflowed)
         });
     let place = i64::try_from(point).unwrap_or(i64::MAX) - i64::try_from(leading).unwrap_or(0);
-    let significant = mantissa.iter().filter(|byte| **byte != b'.').skip(leading);
+    let significant = digits().skip(leading).take(count - leading - trailing);
     // Digits are shifted up by one, to be greater than the end.
-    let bytes = significant
-        .take(digits - leading - trailing)
-        .map(|digit| digit - b'0' + 1);
+    let bytes = significant.map(|digit| digit - b'0' + 1);
     Some((written.saturating_add(place), bytes))
-}
-
-fn overflowed(exponent: &str) -> i64 {
-    if exponent.starts_with('-') {
-        -EXPONENT_BIAS
-    } else {
-        EXPONENT_BIAS
-    }
 }
 
 #[cfg(test)]

@@ -49,15 +49,16 @@ impl<'a> RawObject<'a> {
 
     /// Removes all members with this name. Returns the value of the last.
     pub fn remove(&mut self, name: &str) -> Option<Cow<'a, RawValue>> {
-        let removed = self.members.extract_if(.., |(known, _)| known == name);
-        removed.last().map(|(_, value)| value)
+        self.members
+            .extract_if(.., |(known, _)| known == name)
+            .last()
+            .map(|(_, value)| value)
     }
 
     /// Returns an owned copy.
     #[must_use]
     pub fn into_owned(self) -> RawObject<'static> {
-        let members = self.members.into_iter();
-        let owned = members.map(|(name, value)| {
+        let owned = self.members.into_iter().map(|(name, value)| {
             let (name, value) = (name.into_owned(), value.into_owned());
             (Cow::Owned(name), Cow::Owned(value))
         });

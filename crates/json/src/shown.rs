@@ -3,8 +3,8 @@
 /// Returns whether a character of untrusted text must not reach a terminal or a page: it moves the cursor, ends the
 /// line (including U+2028 and U+2029), or changes the direction of the text around it.
 pub fn is_unprintable(character: char) -> bool {
-    let turns = matches!(character, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    turns || character.is_control() || matches!(character, '\u{2028}' | '\u{2029}')
+    let moves_or_turns = matches!(character, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    moves_or_turns || character.is_control()
 }
 
 #[cfg(test)]

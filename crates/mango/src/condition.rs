@@ -20,6 +20,9 @@ use json::collation::write_identity;
 use json::cursor::{Elements, Members};
 use json::string::unescape;
 
+/// A condition, or the mistake in its argument.
+pub(crate) type MadeCondition = Result<Condition, String>;
+
 /// One operator with its argument.
 #[derive(Debug)]
 pub(crate) enum Condition {
@@ -88,21 +91,15 @@ impl Everything {
         if self.wanted.is_empty() || kind_of(value) != Kind::Array {
             return false;
         }
-        if self
-            .whole
-            .as_ref()
-            .is_some_and(|whole| *whole == identity(value))
-        {
+        let whole = self.whole.as_ref();
+        if whole.is_some_and(|whole| *whole == identity(value)) {
             return true;
         }
         let mut missing: HashSet<&[u8]> = self.wanted.iter().map(Vec::as_slice).collect();
-        for element in Elements::of(value) {
+        Elements::of(value).any(|element| {
             missing.remove(exact_key(element).as_slice());
-            if missing.is_empty() {
-                return true;
-            }
-        }
-        false
+            missing.is_empty()
+        })
     }
 }
 
@@ -116,56 +113,54 @@ fn identity(text: &str) -> Vec<u8> {
 /// Each constructor makes a condition from an argument whose kind [`super::operator::Operator::check`] has checked, or
 /// returns the mistake in the argument.
 impl Condition {
-    pub(crate) fn equal(argument: &str, order: Order) -> Result<Self, String> {
+    pub fn equal(argument: &str, order: Order) -> MadeCondition {
         Ok(Self::Equal(Operand::new(argument, order)))
     }
 
-    pub(crate) fn less(argument: &str, order: Order) -> Result<Self, String> {
+    pub fn less(argument: &str, order: Order) -> MadeCondition {
         Ok(Self::Less(Operand::new(argument, order)))
     }
 
-    pub(crate) fn not_greater(argument: &str, order: Order) -> Result<Self, String> {
+    pub fn not_greater(argument: &str, order: Order) -> MadeCondition {
         Ok(Self::LessOrEqual(Operand::new(argument, order)))
     }
 
-    pub(crate) fn one_of(argument: &str, order: Order) -> Result<Self, String> {
+    pub fn one_of(argument: &str, order: Order) -> MadeCondition {
         let operands = Elements::of(argument).map(|text| Operand::new(text, order));
         Ok(Self::In(operands.collect()))
     }
 
-    pub(crate) fn all(argument: &str, _: Order) -> Result<Self, String> {
+    pub fn all(argument: &str, _: Order) -> MadeCondition {
         Ok(Self::All(Everything::new(argument)))
     }
 
-    pub(crate) fn exists(argument: &str, _: Order) -> Result<Self, String> {
+    pub fn exists(argument: &str, _: Order) -> MadeCondition {
         Ok(Self::Exists(kind_of(argument) == Kind::True))
     }
 
-    pub(crate) fn of_type(argument: &str, _: Order) -> Result<Self, String> {
+    pub fn of_type(argument: &str, _: Order) -> MadeCondition {
         Ok(Self::Type(unescape(argument).into_owned()))
     }
 
-    pub(crate) fn modulo(argument: &str, _: Order) -> Result<Self, String> {
+    pub fn modulo(argument: &str, _: Order) -> MadeCondition {
         Ok(Self::Mod(Modulo::new(argument)?))
     }
 
-    pub(crate) fn regex(argument: &str, _: Order) -> Result<Self, String> {
-        let pattern = Pattern::new(&unescape(argument))?;
-        Ok(Self::Regex(Box::new(pattern)))
+    pub fn regex(argument: &str, _: Order) -> MadeCondition {
+        Ok(Self::Regex(Box::new(Pattern::new(&unescape(argument))?)))
     }
 
-    pub(crate) fn prefix(argument: &str, _: Order) -> Result<Self, String> {
+    pub fn prefix(argument: &str, _: Order) -> MadeCondition {
         Ok(Self::BeginsWith(unescape(argument).into_owned()))
     }
 
-    pub(crate) fn size(argument: &str, _: Order) -> Result<Self, String> {
-        let size = argument.parse().map_err(|_| LENGTH)?;
-        Ok(Self::Size(size))
+    pub fn size(argument: &str, _: Order) -> MadeCondition {
+        Ok(Self::Size(argument.parse().map_err(|_| LENGTH)?))
     }
 
     /// Returns the opposite, for a field that is not missing.
     #[must_use]
-    pub(crate) fn negated(self) -> Self {
+    pub fn negated(self) -> Self {
         match self {
             Self::Exists(exists) => Self::Exists(!exists),
             Self::Not(condition) => *condition,
@@ -177,7 +172,7 @@ impl Condition {
     ///
     /// # Errors
     /// A regular expression takes too long.
-    pub(crate) fn holds(&self, value: &str) -> Result<bool, MatchError> {
+    pub fn holds(&self, value: &str) -> Result<bool, MatchError> {
         Ok(match self {
             Self::Equal(operand) => operand.equals(value),
             Self::Less(operand) => operand.compare(value).is_lt(),
@@ -212,14 +207,14 @@ fn some(quantity: Quantity, scope: &Scope, value: &str) -> Result<bool, MatchErr
         (Quantity::SomeElement, Kind::Array) => any(scope, Elements::of(value)),
         (Quantity::SomeName, Kind::Object) => any(scope, Members::of(value).map(|(name, _)| name)),
         (Quantity::AllElements, Kind::Array) => {
-            let mut is_empty = true;
+            let mut all = false;
             for element in Elements::of(value) {
-                is_empty = false;
-                if !scope.matches(element)? {
-                    return Ok(false);
+                all = scope.matches(element)?;
+                if !all {
+                    break;
                 }
             }
-            Ok(!is_empty)
+            Ok(all)
         }
         _ => Ok(false),
     }
@@ -257,7 +252,7 @@ fn is_match(pattern: &Pattern, value: &str) -> Result<bool, MatchError> {
     pattern
         .is_match(text.as_bytes())
         .map_err(|_| MatchError::Pattern {
-            pattern: pattern.source().to_owned(),
+            pattern: pattern.source.to_string(),
             bytes: text.len(),
         })
 }

@@ -26,11 +26,6 @@ impl SelectorError {
     pub fn name(&self) -> &'static str {
         self.kind.name()
     }
-
-    /// Returns the mistake, without its position.
-    pub fn reason(&self) -> String {
-        self.kind.to_string()
-    }
 }
 
 /// A mistake in a selector.

@@ -15,7 +15,7 @@ use json::cursor::{Elements, Members};
 use json::string::unescape;
 
 /// Maximum number of segments of a field's name. For each segment, part of the document is walked once more.
-pub const FIELD_SEGMENTS_MAX: usize = 64;
+const FIELD_SEGMENTS_MAX: usize = 64;
 
 /// Splits a field's name at dots without a preceding backslash.
 ///
@@ -79,7 +79,7 @@ pub(crate) struct FieldsBuilder {
 
 impl FieldsBuilder {
     /// Adds a field, and returns its id in the set.
-    pub(crate) fn add(&mut self, segments: &[String]) -> FieldId {
+    pub fn add(&mut self, segments: &[String]) -> FieldId {
         let mut at = 0;
         for segment in segments {
             let next = self.ids.len() + 1;
@@ -90,7 +90,7 @@ impl FieldsBuilder {
     }
 
     /// Returns the set.
-    pub(crate) fn build(self) -> Fields {
+    pub fn build(self) -> Fields {
         let mut nodes = vec![Node::default(); self.ids.len() + 1];
         for ((parent, segment), id) in self.ids {
             let parent = &mut nodes[parent];
@@ -109,7 +109,7 @@ impl FieldsBuilder {
 
 impl Fields {
     /// Finds all fields of the set in a document. The result is indexed by [`FieldId`].
-    pub(crate) fn find<'a>(&self, document: &'a str) -> Vec<Found<'a>> {
+    pub fn find<'a>(&self, document: &'a str) -> Vec<Found<'a>> {
         let mut found = vec![Found::Missing; self.nodes.len()];
         found[0] = Found::Value(document);
         // A field's id is greater than its parent's, so the parent is found first.

@@ -51,10 +51,11 @@ fn node(value: &Value, path: &str, depth: usize) -> Result<Value, String> {
 /// Several members are an `$and`.
 fn members(selector: &Map<String, Value>, path: &str, depth: usize) -> Result<Value, String> {
     let mut each = selector.iter();
-    if let (Some((name, argument)), None) = (each.next(), each.next()) {
+    if selector.len() == 1
+        && let Some((name, argument)) = each.next()
+    {
         return member(name, argument, path, depth);
     }
-    let each = selector.iter();
     let parts = each.map(|(name, argument)| member(name, argument, path, depth + 1));
     Ok(single("$and", parts.collect::<Result<_, _>>()?))
 }

@@ -48,7 +48,7 @@ pub struct Index {
     /// Selects the documents of the index.
     filter: Selector,
     /// A view's columns; `None` for a text index.
-    columns: Option<(Fields, Vec<FieldId>)>,
+    columns: Option<Columns>,
     text: TextIndex,
 }
 
@@ -66,8 +66,9 @@ impl Index {
         }
         let member = |name: &str| {
             let mut members = Members::of(text);
-            let named = members.find(|(known, _)| unescape(known) == name);
-            named.map(|(_, value)| value)
+            members
+                .find(|(known, _)| unescape(known) == name)
+                .map(|(_, value)| value)
         };
         let (columns, fields) = match member("fields") {
             None => (None, TextFields::All),
@@ -144,16 +145,16 @@ impl Index {
 }
 
 fn is_design(document: &str) -> bool {
-    let ids = Members::of(document).filter(|(name, _)| unescape(name) == "_id");
-    ids.last()
+    Members::of(document)
+        .filter(|(name, _)| unescape(name) == "_id")
+        .last()
         .is_some_and(|(_, id)| kind_of(id) == Kind::String && unescape(id).starts_with("_design/"))
 }
 
 /// Reads the filter; old text indexes name it `selector`.
 fn filter(partial: Option<&str>, legacy: Option<&str>) -> Result<Selector, IndexError> {
     let read = |member, text: &str| {
-        let selector = Selector::parse(text);
-        selector.map_err(|error| IndexError::Selector { member, error })
+        Selector::parse(text).map_err(|error| IndexError::Selector { member, error })
     };
     let partial = read("partial_filter_selector", partial.unwrap_or("{}"))?;
     let legacy = read("selector", legacy.unwrap_or("{}"))?;
@@ -161,13 +162,12 @@ fn filter(partial: Option<&str>, legacy: Option<&str>) -> Result<Selector, Index
 }
 
 fn default_field(text: Option<&str>) -> Result<bool, IndexError> {
-    let enabled = match text.map(|text| (kind_of(text), text)) {
-        None => return Ok(true),
-        Some((Kind::Object, text)) => Members::of(text)
+    let enabled = match text.unwrap_or("true") {
+        text if kind_of(text) == Kind::Object => Members::of(text)
             .filter(|(name, _)| *name == "\"enabled\"")
             .last()
             .map_or("true", |(_, value)| value),
-        Some((_, text)) => text,
+        text => text,
     };
     match enabled {
         "true" => Ok(true),
@@ -180,42 +180,38 @@ fn default_field(text: Option<&str>) -> Result<bool, IndexError> {
 
 type Columns = (Fields, Vec<FieldId>);
 
+fn bad_fields(what: &str) -> IndexError {
+    IndexError::Shape(format!("fields: {what}"))
+}
+
 /// Reads `fields` in any of its forms.
 fn read_fields(text: &str) -> Result<(Option<Columns>, TextFields), IndexError> {
-    let shape = |what: &str| Err(IndexError::Shape(format!("fields: {what}")));
     match kind_of(text) {
         Kind::String if text == "\"all_fields\"" => Ok((None, TextFields::All)),
-        Kind::Object => {
-            let columns = columns(Members::of(text).map(Ok))?;
-            Ok((Some(columns), TextFields::All))
-        }
+        Kind::Object => Ok((Some(columns(Members::of(text).map(Ok))?), TextFields::All)),
         Kind::Array if Elements::of(text).next().is_none() => Ok((None, TextFields::All)),
         Kind::Array => {
             let is_text =
                 |element| kind_of(element) == Kind::Object && Members::of(element).count() == 2;
             if Elements::of(text).all(is_text) {
-                let names: Result<Vec<_>, _> = Elements::of(text).map(text_field).collect();
-                return Ok((None, TextFields::These(names?.into_iter().collect())));
+                let names = Elements::of(text).map(text_field);
+                return Ok((None, TextFields::These(names.collect::<Result<_, _>>()?)));
             }
-            Ok((
-                Some(columns(Elements::of(text).map(column))?),
-                TextFields::All,
-            ))
+            let columns = columns(Elements::of(text).map(column))?;
+            Ok((Some(columns), TextFields::All))
         }
-        _ => shape("an object of names and directions, or an array"),
+        _ => Err(bad_fields("an object of names and directions, or an array")),
     }
 }
 
 /// Reads `"name"` or `{"name": "asc"}`.
 fn column(element: &str) -> Result<(&str, &str), IndexError> {
-    let members = || Members::of(element);
-    match kind_of(element) {
-        Kind::String => Ok((element, "\"asc\"")),
-        Kind::Object if members().count() == 1 => members()
-            .next()
-            .ok_or_else(|| IndexError::Shape(String::new())),
-        _ => Err(IndexError::Shape(
-            "fields: an element is a name, {\"name\": \"asc\"} or {\"name\": \"desc\"}".into(),
+    let mut members = Members::of(element);
+    match (kind_of(element), members.next(), members.next()) {
+        (Kind::String, ..) => Ok((element, "\"asc\"")),
+        (Kind::Object, Some(only), None) => Ok(only),
+        _ => Err(bad_fields(
+            "an element is a name, {\"name\": \"asc\"} or {\"name\": \"desc\"}",
         )),
     }
 }
@@ -228,11 +224,11 @@ fn columns<'a>(
     for field in fields {
         let (name, direction) = field?;
         if !matches!(direction, "\"asc\"" | "\"desc\"") {
-            let what = format!("fields: the direction of {name} is \"asc\" or \"desc\"");
-            return Err(IndexError::Shape(what));
+            return Err(bad_fields(&format!(
+                "the direction of {name} is \"asc\" or \"desc\""
+            )));
         }
-        let name = unescape(name);
-        let segments = segments(&name).map_err(IndexError::Field)?;
+        let segments = segments(&unescape(name)).map_err(IndexError::Field)?;
         ids.push(builder.add(&segments));
     }
     Ok((builder.build(), ids))
@@ -242,23 +238,22 @@ fn columns<'a>(
 fn text_field(element: &str) -> Result<String, IndexError> {
     let member = |name: &str| Members::of(element).find(|(known, _)| *known == name);
     let (Some((_, name)), Some((_, kind))) = (member("\"name\""), member("\"type\"")) else {
-        let what = "fields: an element has a name and a type";
-        return Err(IndexError::Shape(what.into()));
+        return Err(bad_fields("an element has a name and a type"));
     };
     let kind = match kind {
         "\"string\"" | "\"text\"" => "string",
         "\"number\"" => "number",
         "\"boolean\"" => "boolean",
         _ => {
-            let what = format!("fields: the type of {name} is string, text, number or boolean");
-            return Err(IndexError::Shape(what));
+            return Err(bad_fields(&format!(
+                "the type of {name} is string, text, number or boolean"
+            )));
         }
     };
     if kind_of(name) != Kind::String {
-        return Err(IndexError::Shape("fields: a name is a string".into()));
+        return Err(bad_fields("a name is a string"));
     }
-    let name = unescape(name);
-    let mut segments = segments(&name).map_err(IndexError::Field)?;
+    let mut segments = segments(&unescape(name)).map_err(IndexError::Field)?;
     for segment in &mut segments {
         *segment = escape_name(segment);
     }

@@ -33,7 +33,7 @@ pub(crate) enum Kind {
 
 impl Kind {
     /// Returns its name for `$type`.
-    pub(crate) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Self::Null => "null",
             Self::False | Self::True => "boolean",
@@ -90,13 +90,13 @@ pub fn last_members(text: &str) -> Cow<'_, str> {
             let Some(object) = open.last_mut() else {
                 return;
             };
+            let index = object.starts.len();
             object.starts.push(place.start);
-            let index = object.starts.len() - 1;
             if let Some(earlier) = object.by_name.insert(unescape(&text[place]), index) {
                 repeated.push(object.starts[earlier]..object.starts[earlier + 1]);
             }
         }
-        Token::String(_) | Token::Number(_) | Token::Null | Token::False | Token::True => {}
+        _ => {}
     });
     if walked.is_none() || repeated.is_empty() {
         return Cow::Borrowed(text);

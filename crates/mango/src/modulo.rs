@@ -1,6 +1,6 @@
 //! `$mod`: the remainder of integers of any length, computed digit by digit.
 
-use super::members::{Kind, is_integer, kind_of};
+use super::members::is_integer;
 use json::cursor::Elements;
 
 /// Maximum digits of a divisor or a remainder: ten times the number still fits an `i128`.
@@ -21,10 +21,7 @@ impl Modulo {
     ///
     /// # Errors
     /// The mistake; this includes a divisor of 0, on which CouchDB crashes at the first document.
-    pub(crate) fn new(argument: &str) -> Result<Self, &'static str> {
-        if kind_of(argument) != Kind::Array {
-            return Err(PAIR);
-        }
+    pub fn new(argument: &str) -> Result<Self, &'static str> {
         let elements: Vec<&str> = Elements::of(argument).take(3).collect();
         let [divisor, remainder] = elements[..] else {
             return Err(PAIR);
@@ -42,7 +39,7 @@ impl Modulo {
     }
 
     /// Whether a value is an integer with this remainder; a remainder has the sign of the value.
-    pub(crate) fn holds(self, value: &str) -> bool {
+    pub fn holds(self, value: &str) -> bool {
         is_integer(value) && self.rest(value) == self.remainder
     }
 

@@ -12,7 +12,7 @@ use std::mem;
 
 use super::condition::Condition;
 use super::error::SelectorErrorKind;
-use super::field::{FieldId, Fields, FieldsBuilder, segments};
+use super::field::{FieldId, FieldsBuilder, segments};
 use super::members::{Kind, kind_of};
 use super::operand::{Operand, Order};
 use super::operator::{Join, Meaning, Operator};
@@ -21,10 +21,10 @@ use json::cursor::{Elements, Members};
 use json::string::unescape;
 
 /// Maximum nesting of operators and fields in a selector. (Values to compare with may be nested to any depth.)
-pub const SELECTOR_DEPTH_MAX: usize = 100;
+pub(crate) const SELECTOR_DEPTH_MAX: usize = 100;
 
 /// Maximum number of bytes of a selector's field names, each joined to the names of its enclosing fields.
-pub const SELECTOR_NAMES_BYTES_MAX: usize = 8 << 20;
+const SELECTOR_NAMES_BYTES_MAX: usize = 8 << 20;
 
 /// A part of a selector.
 #[derive(Debug)]
@@ -48,7 +48,7 @@ impl Node {
     ///
     /// # Errors
     /// `$text` cannot be negated.
-    pub(crate) fn positive(self) -> Result<Self, SelectorErrorKind> {
+    pub fn positive(self) -> Result<Self, SelectorErrorKind> {
         Ok(match self {
             Self::And(nodes) => Self::And(each(nodes, Self::positive)?),
             Self::Or(nodes) => Self::Or(each(nodes, Self::positive)?),
@@ -92,12 +92,12 @@ pub(crate) fn parse(text: &str) -> Parsed<Scope> {
         fields: FieldsBuilder::default(),
         names_bytes: 0,
     };
-    let (fields, node) = parser.scope(text, Order::Collated, 0)?;
-    let node = node.positive().map_err(|kind| (0, kind))?;
-    if matches!(node, Node::Here(_)) {
-        return Err((0, SelectorErrorKind::MissingFieldName));
+    let Scope { fields, node } = parser.scope(text, Order::Collated, 0)?;
+    match node.positive() {
+        Ok(Node::Here(_)) => Err((0, SelectorErrorKind::MissingFieldName)),
+        Ok(node) => Ok(Scope { fields, node }),
+        Err(kind) => Err((0, kind)),
     }
-    Ok(Scope::new(fields, node))
 }
 
 /// The parser's position in a selector.
@@ -121,7 +121,7 @@ struct Parser<'t> {
 
 impl<'t> Parser<'t> {
     /// Parses a selector for a separate value: the root, or the argument of `$elemMatch`.
-    fn scope(&mut self, text: &'t str, order: Order, depth: usize) -> Parsed<(Fields, Node)> {
+    fn scope(&mut self, text: &'t str, order: Order, depth: usize) -> Parsed<Scope> {
         let root = SelectorPlace {
             name: "",
             field: None,
@@ -130,8 +130,8 @@ impl<'t> Parser<'t> {
         };
         let outer = mem::take(&mut self.fields);
         let node = self.node(text, root)?;
-        let fields = mem::replace(&mut self.fields, outer);
-        Ok((fields.build(), node))
+        let fields = mem::replace(&mut self.fields, outer).build();
+        Ok(Scope { fields, node })
     }
 
     fn fail<T>(&self, at: &str, kind: SelectorErrorKind) -> Parsed<T> {
@@ -141,9 +141,11 @@ impl<'t> Parser<'t> {
 
     fn node(&mut self, text: &'t str, place: SelectorPlace<'_>) -> Parsed<Node> {
         if place.depth > SELECTOR_DEPTH_MAX {
-            let what = "is nested too deeply";
-            let limit = SELECTOR_DEPTH_MAX;
-            return self.fail(text, SelectorErrorKind::TooLarge { what, limit });
+            let kind = SelectorErrorKind::TooLarge {
+                what: "is nested too deeply",
+                limit: SELECTOR_DEPTH_MAX,
+            };
+            return self.fail(text, kind);
         }
         if kind_of(text) != Kind::Object {
             return Ok(equal(text, place));
@@ -182,11 +184,15 @@ impl<'t> Parser<'t> {
         };
         match operator.meaning {
             Meaning::Join { join, of_negated } => {
-                let mut nodes = self.nodes(value, below)?;
-                if of_negated {
-                    let negated = nodes.into_iter().map(|node| Node::Not(Box::new(node)));
-                    nodes = negated.collect();
-                }
+                let node = |element| -> Parsed<Node> {
+                    let node = self.node(element, below)?;
+                    Ok(if of_negated {
+                        Node::Not(Box::new(node))
+                    } else {
+                        node
+                    })
+                };
+                let nodes = Elements::of(value).map(node).collect::<Parsed<_>>()?;
                 Ok(match join {
                     Join::All => Node::And(nodes),
                     Join::Any => Node::Or(nodes),
@@ -194,26 +200,19 @@ impl<'t> Parser<'t> {
             }
             Meaning::Not => Ok(Node::Not(Box::new(self.node(value, below)?))),
             Meaning::Parts(quantity) => {
-                let (fields, node) = self.scope(value, place.order, below.depth)?;
-                let scope = Box::new(Scope::new(fields, node));
-                Ok(on_field(place, Condition::Some(quantity, scope)))
+                let scope = self.scope(value, place.order, below.depth)?;
+                Ok(on_field(place, Condition::Some(quantity, Box::new(scope))))
             }
             Meaning::Value(condition, _) => match condition(value, place.order) {
                 Ok(condition) => Ok(on_field(place, condition)),
-                Err(problem) => {
-                    let kind = SelectorErrorKind::bad_argument(operator.name, problem);
-                    self.fail(quoted, kind)
-                }
+                Err(problem) => self.fail(
+                    quoted,
+                    SelectorErrorKind::bad_argument(operator.name, problem),
+                ),
             },
             Meaning::Text | Meaning::Default if place.name.is_empty() => Ok(Node::Text),
             Meaning::Text | Meaning::Default => self.fail(quoted, SelectorErrorKind::BadField),
         }
-    }
-
-    fn nodes(&mut self, array: &'t str, place: SelectorPlace<'_>) -> Parsed<Vec<Node>> {
-        Elements::of(array)
-            .map(|element| self.node(element, place))
-            .collect()
     }
 
     fn field(
@@ -230,9 +229,11 @@ impl<'t> Parser<'t> {
         };
         self.names_bytes += joined.len();
         if self.names_bytes > SELECTOR_NAMES_BYTES_MAX {
-            let what = "has too many bytes of field names";
-            let limit = SELECTOR_NAMES_BYTES_MAX;
-            return self.fail(quoted, SelectorErrorKind::TooLarge { what, limit });
+            let kind = SelectorErrorKind::TooLarge {
+                what: "has too many bytes of field names",
+                limit: SELECTOR_NAMES_BYTES_MAX,
+            };
+            return self.fail(quoted, kind);
         }
         // As in CouchDB, an empty name above the first field is ignored.
         let field = match joined.as_str() {

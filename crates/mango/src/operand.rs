@@ -14,7 +14,7 @@ use json::collation::Collation;
 use json::number;
 use json::string::unescape;
 
-static COLLATION: LazyLock<Collation> = LazyLock::new(Collation::new);
+static COLLATION: LazyLock<Collation> = LazyLock::new(Collation::default);
 
 /// The order by which values are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +40,7 @@ pub(crate) struct Operand {
 
 impl Operand {
     /// Prepares the value of a JSON text.
-    pub(crate) fn new(text: &str, order: Order) -> Self {
+    pub fn new(text: &str, order: Order) -> Self {
         let kind = kind_of(text);
         let bytes = match (order, kind) {
             (Order::Raw, _) => terms::order_key(text),
@@ -59,7 +59,7 @@ impl Operand {
     }
 
     /// Compares a value with this one.
-    pub(crate) fn compare(&self, value: &str) -> Ordering {
+    pub fn compare(&self, value: &str) -> Ordering {
         if self.order == Order::Raw {
             return terms::order_key(value).as_slice().cmp(&self.bytes);
         }
@@ -79,7 +79,7 @@ impl Operand {
     }
 
     /// Whether a value equals this one.
-    pub(crate) fn equals(&self, value: &str) -> bool {
+    pub fn equals(&self, value: &str) -> bool {
         if *self.text == *value {
             return true;
         }

@@ -9,7 +9,7 @@
 
 use serde_json::Value;
 
-use super::condition::{Condition, Quantity};
+use super::condition::{Condition, MadeCondition, Quantity};
 use super::error::SelectorErrorKind;
 use super::members::{Kind, kind_of};
 use super::modulo::PAIR;
@@ -29,10 +29,10 @@ macro_rules! not {
 /// All operators.
 pub(crate) static OPERATORS: &[Operator] = &[
     // Joins and negations of selectors for the same field.
-    row("$and", Takes::Selectors, Meaning::of(Join::All)),
-    row("$or", Takes::Selectors, Meaning::of(Join::Any)),
+    join("$and", Join::All, false),
+    join("$or", Join::Any, false),
     // Without selectors, `$nor` is true, as is `$or`.
-    row("$nor", Takes::Selectors, Meaning::of_negated(Join::All)),
+    join("$nor", Join::All, true),
     row("$not", Takes::Selector, Meaning::Not),
     // Selectors for parts of the value.
     parts("$elemMatch", Quantity::SomeElement),
@@ -71,9 +71,9 @@ const NOT_SUPPORTED: [&str; 5] = [
 /// An operator.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Operator {
-    pub(crate) name: &'static str,
-    pub(crate) takes: Argument,
-    pub(crate) meaning: Meaning,
+    pub name: &'static str,
+    pub takes: Argument,
+    pub meaning: Meaning,
 }
 
 const fn row(name: &'static str, takes: Argument, meaning: Meaning) -> Operator {
@@ -82,6 +82,14 @@ const fn row(name: &'static str, takes: Argument, meaning: Meaning) -> Operator 
         takes,
         meaning,
     }
+}
+
+const fn join(name: &'static str, join: Join, of_negated: bool) -> Operator {
+    row(
+        name,
+        Argument::Selectors,
+        Meaning::Join { join, of_negated },
+    )
 }
 
 const fn parts(name: &'static str, quantity: Quantity) -> Operator {
@@ -119,23 +127,7 @@ pub(crate) enum Meaning {
 }
 
 /// Makes a condition from the argument's text, or returns the argument's requirement.
-type MakeCondition = fn(&str, Order) -> Result<Condition, String>;
-
-impl Meaning {
-    const fn of(join: Join) -> Self {
-        Self::Join {
-            join,
-            of_negated: false,
-        }
-    }
-
-    const fn of_negated(join: Join) -> Self {
-        Self::Join {
-            join,
-            of_negated: true,
-        }
-    }
-}
+type MakeCondition = fn(&str, Order) -> MadeCondition;
 
 /// How many of several selectors must match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -148,7 +140,7 @@ pub(crate) enum Join {
 
 impl Join {
     /// Returns the join of negated selectors that is equivalent to this one's negation.
-    pub(crate) fn negated(self) -> Self {
+    pub fn negated(self) -> Self {
         match self {
             Self::All => Self::Any,
             Self::Any => Self::All,
@@ -156,7 +148,7 @@ impl Join {
     }
 
     /// Returns its operator in an id.
-    pub(crate) fn id_name(self) -> &'static str {
+    pub fn id_name(self) -> &'static str {
         match self {
             Self::All => "$and",
             Self::Any => "$or",
@@ -204,12 +196,12 @@ pub(crate) enum Argument {
 
 impl Operator {
     /// Returns the row for a name starting with `$`.
-    pub(crate) fn named(name: &str) -> Option<&'static Self> {
+    pub fn named(name: &str) -> Option<&'static Self> {
         OPERATORS.iter().find(|operator| operator.name == name)
     }
 
     /// Returns the error for a name that is not an operator.
-    pub(crate) fn unknown(name: &str) -> SelectorErrorKind {
+    pub fn unknown(name: &str) -> SelectorErrorKind {
         let name = name.to_owned();
         if NOT_SUPPORTED.contains(&&*name) {
             SelectorErrorKind::NotSupported(name)
@@ -222,14 +214,13 @@ impl Operator {
     ///
     /// # Errors
     /// The type is wrong; the error has CouchDB's name.
-    pub(crate) fn check(&self, argument: &str) -> Result<(), SelectorErrorKind> {
+    pub fn check(&self, argument: &str) -> Result<(), SelectorErrorKind> {
         if self.takes.fits_kind(kind_of(argument)) {
-            return match self.takes {
-                Argument::TextSearch if !is_text_search(argument) => {
-                    Err(SelectorErrorKind::BadField)
-                }
-                _ => Ok(()),
-            };
+            let names = Members::of(argument).map(|(name, _)| name);
+            if self.takes == Argument::TextSearch && names.ne(["\"$text\""]) {
+                return Err(SelectorErrorKind::BadField);
+            }
+            return Ok(());
         }
         let needs = match self.takes {
             Argument::Any => "it takes any value",
@@ -254,11 +245,6 @@ impl Operator {
 /// The requirement on the argument of `$size`.
 pub(crate) const LENGTH: &str = "it needs a length, a whole number that is not negative";
 
-fn is_text_search(argument: &str) -> bool {
-    let names = Members::of(argument).map(|(name, _)| name);
-    names.eq(["\"$text\""])
-}
-
 impl Argument {
     fn fits_kind(self, kind: Kind) -> bool {
         match self {
@@ -275,7 +261,7 @@ impl Argument {
     /// Whether an id takes the argument. Selectors are stricter with numbers (no divisor of 0) and with regular
     /// expressions (which are compiled); ids are stricter with integers (64 bits). In `{"$text": ..}` an id accepts
     /// additional members.
-    pub(crate) fn fits_id(self, argument: &Value) -> bool {
+    pub fn fits_id(self, argument: &Value) -> bool {
         let is_integer = |value: &Value| value.is_i64() || value.is_u64();
         match (self, argument) {
             (Self::TwoIntegers, Value::Array(pair)) => {

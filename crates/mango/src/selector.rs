@@ -13,7 +13,7 @@ use super::normal::{self, Node};
 use json::cursor::Members;
 
 /// Maximum length of a selector, in bytes.
-pub const SELECTOR_BYTES_MAX: usize = 1 << 20;
+const SELECTOR_BYTES_MAX: usize = 1 << 20;
 
 /// A selector in its normal form.
 #[derive(Debug)]
@@ -29,8 +29,10 @@ impl Selector {
     /// CouchDB's name for the author's mistake, and its position.
     pub fn parse(text: &str) -> Result<Self, SelectorError> {
         if text.len() > SELECTOR_BYTES_MAX {
-            let (what, limit) = ("has too many bytes", SELECTOR_BYTES_MAX);
-            let kind = SelectorErrorKind::TooLarge { what, limit };
+            let kind = SelectorErrorKind::TooLarge {
+                what: "has too many bytes",
+                limit: SELECTOR_BYTES_MAX,
+            };
             return Err(SelectorError::at(text, 0, kind));
         }
         let checked = members::checked(text).map_err(|error| {
@@ -90,19 +92,14 @@ impl Selector {
 /// `$keyMapMatch`.
 #[derive(Debug)]
 pub(crate) struct Scope {
-    fields: Fields,
-    node: Node,
+    pub fields: Fields,
+    pub node: Node,
 }
 
 impl Scope {
-    pub(super) fn new(fields: Fields, node: Node) -> Self {
-        Self { fields, node }
-    }
-
     /// Whether a value, given as JSON text, matches.
-    pub(super) fn matches(&self, value: &str) -> Result<bool, MatchError> {
-        let found = self.fields.find(value);
-        is_so(&self.node, &found, value)
+    pub fn matches(&self, value: &str) -> Result<bool, MatchError> {
+        is_so(&self.node, &self.fields.find(value), value)
     }
 }
 

@@ -12,15 +12,13 @@ use json::string::unescape;
 use super::members::{is_integer, last_members};
 
 /// First byte of a value in an order key.
-mod rank {
-    pub(super) const NUMBER: u8 = 1;
-    pub(super) const FALSE: u8 = 2;
-    pub(super) const NULL: u8 = 3;
-    pub(super) const TRUE: u8 = 4;
-    pub(super) const OBJECT: u8 = 5;
-    pub(super) const ARRAY: u8 = 6;
-    pub(super) const STRING: u8 = 7;
-}
+const RANK_NUMBER: u8 = 1;
+const RANK_FALSE: u8 = 2;
+const RANK_NULL: u8 = 3;
+const RANK_TRUE: u8 = 4;
+const RANK_OBJECT: u8 = 5;
+const RANK_ARRAY: u8 = 6;
+const RANK_STRING: u8 = 7;
 
 /// Ends a compound value: less than any byte that could continue it.
 const END: u8 = 0;
@@ -79,13 +77,13 @@ fn write(text: &str, write_number: impl Fn(&str, &mut Vec<u8>)) -> Vec<u8> {
     // The text is valid: the walk does not end early.
     let _ = Cursor::of_valid(text.as_bytes()).walk(|token| {
         key.push(match &token {
-            Token::Null => rank::NULL,
-            Token::False => rank::FALSE,
-            Token::True => rank::TRUE,
-            Token::Number(_) => rank::NUMBER,
-            Token::String(_) => rank::STRING,
-            Token::Array => rank::ARRAY,
-            Token::Object => rank::OBJECT,
+            Token::Null => RANK_NULL,
+            Token::False => RANK_FALSE,
+            Token::True => RANK_TRUE,
+            Token::Number(_) => RANK_NUMBER,
+            Token::String(_) => RANK_STRING,
+            Token::Array => RANK_ARRAY,
+            Token::Object => RANK_OBJECT,
             Token::Name(_) => MEMBER,
             Token::End => END,
         });
@@ -94,12 +92,7 @@ fn write(text: &str, write_number: impl Fn(&str, &mut Vec<u8>)) -> Vec<u8> {
             Token::String(place) | Token::Name(place) => {
                 write_string(&unescape(&text[place]), &mut key)
             }
-            Token::Object
-            | Token::Array
-            | Token::End
-            | Token::Null
-            | Token::False
-            | Token::True => {}
+            _ => {}
         }
     });
     key

@@ -12,7 +12,7 @@ use json::cursor::{Cursor, Token};
 use json::string::unescape;
 
 /// Maximum total length of the names and values in a document's entries, in bytes.
-pub const TEXT_ENTRIES_BYTES_MAX: usize = 64 << 20;
+const TEXT_ENTRIES_BYTES_MAX: usize = 64 << 20;
 
 /// The field with the names of all other fields.
 const FIELD_NAMES: &str = "$fieldnames";
@@ -32,11 +32,11 @@ pub(crate) enum TextFields {
 #[derive(Clone, Debug)]
 pub(crate) struct TextIndex {
     /// Its fields.
-    pub(crate) fields: TextFields,
+    pub fields: TextFields,
     /// Whether all strings are also in the default field.
-    pub(crate) default_field: bool,
+    pub default_field: bool,
     /// Whether arrays have entries for their lengths.
-    pub(crate) array_lengths: bool,
+    pub array_lengths: bool,
 }
 
 /// The type of an entry.
@@ -73,8 +73,8 @@ impl TextIndex {
     ///
     /// # Errors
     /// The document has too many entries.
-    pub(super) fn entries(&self, document: &str) -> Result<String, MatchError> {
-        let write = |out: &mut String, name: &str, _: Option<EntryType>, value: &str| {
+    pub fn entries(&self, document: &str) -> Result<String, MatchError> {
+        let write = |out: &mut String, name: &str, _: EntryType, value: &str| {
             let _ = write!(out, "[\"{name}\",{value},[]]");
         };
         self.write(document, write)
@@ -84,12 +84,12 @@ impl TextIndex {
     ///
     /// # Errors
     /// The document has too many entries.
-    pub(super) fn nouveau_entries(&self, document: &str) -> Result<String, MatchError> {
-        let write = |out: &mut String, name: &str, kind: Option<EntryType>, value: &str| {
-            let as_text = matches!(kind, Some(EntryType::Boolean | EntryType::Null));
+    pub fn nouveau_entries(&self, document: &str) -> Result<String, MatchError> {
+        let write = |out: &mut String, name: &str, kind: EntryType, value: &str| {
+            let as_text = matches!(kind, EntryType::Boolean | EntryType::Null);
             let quote = if as_text { "\"" } else { "" };
             let kind = match kind {
-                Some(EntryType::Number | EntryType::Length) => "double",
+                EntryType::Number | EntryType::Length => "double",
                 _ if name == DEFAULT => "text",
                 _ => "string",
             };
@@ -105,7 +105,7 @@ impl TextIndex {
     fn write(
         &self,
         document: &str,
-        write: impl Fn(&mut String, &str, Option<EntryType>, &str),
+        write: impl Fn(&mut String, &str, EntryType, &str),
     ) -> Result<String, MatchError> {
         let entries = self.collect(document)?;
         let strings = || {
@@ -127,15 +127,15 @@ impl TextIndex {
             write(&mut out, name, kind, value);
         };
         for name in names {
-            one(FIELD_NAMES, None, &format!("\"{name}\""));
+            one(FIELD_NAMES, EntryType::String, &format!("\"{name}\""));
         }
         if has_default {
             for entry in strings() {
-                one(DEFAULT, Some(entry.kind), &entry.value);
+                one(DEFAULT, entry.kind, &entry.value);
             }
         }
         for entry in entries.iter().rev() {
-            one(&entry.name, Some(entry.kind), &entry.value);
+            one(&entry.name, entry.kind, &entry.value);
         }
         out.push(']');
         Ok(out)
@@ -149,7 +149,28 @@ impl TextIndex {
             entries: Vec::new(),
             bytes: 0,
         };
-        walk.run(document)?;
+        // The document is valid: the walk does not end early.
+        let _ = Cursor::of_valid(document.as_bytes()).walk(|token| match token {
+            Token::Object => {
+                walk.count();
+                walk.open.push(OpenPart {
+                    prefix_bytes: walk.prefix.len(),
+                    elements: None,
+                });
+            }
+            Token::Array => walk.open_array(),
+            Token::End => walk.close(),
+            Token::Name(place) => walk.name(&document[place]),
+            Token::String(place) => walk.scalar(EntryType::String, &document[place]),
+            Token::Number(place) => walk.scalar(EntryType::Number, &document[place]),
+            Token::Null => walk.scalar(EntryType::Null, "true"),
+            Token::False => walk.scalar(EntryType::Boolean, "false"),
+            Token::True => walk.scalar(EntryType::Boolean, "true"),
+        });
+        let limit = TEXT_ENTRIES_BYTES_MAX;
+        if walk.bytes > limit {
+            return Err(MatchError::TooManyEntries { limit });
+        }
         let mut entries = walk.entries;
         entries.retain(|entry| entry.kind != EntryType::Length || self.array_lengths);
         Ok(entries)
@@ -183,35 +204,6 @@ struct EntryWalk<'i> {
 }
 
 impl EntryWalk<'_> {
-    fn run(&mut self, document: &str) -> Result<(), MatchError> {
-        // The document is valid: the walk does not end early.
-        let _ = Cursor::of_valid(document.as_bytes()).walk(|token| match token {
-            Token::Object => {
-                self.count();
-                self.open.push(OpenPart {
-                    prefix_bytes: self.prefix.len(),
-                    elements: None,
-                });
-            }
-            Token::Array => {
-                self.count();
-                self.open_array();
-            }
-            Token::End => self.close(),
-            Token::Name(place) => self.name(&document[place]),
-            Token::String(place) => self.scalar(EntryType::String, &document[place]),
-            Token::Number(place) => self.scalar(EntryType::Number, &document[place]),
-            Token::Null => self.scalar(EntryType::Null, "true"),
-            Token::False => self.scalar(EntryType::Boolean, "false"),
-            Token::True => self.scalar(EntryType::Boolean, "true"),
-        });
-        let limit = TEXT_ENTRIES_BYTES_MAX;
-        if self.bytes > limit {
-            return Err(MatchError::TooManyEntries { limit });
-        }
-        Ok(())
-    }
-
     /// Counts another element, if this is inside an array.
     fn count(&mut self) {
         if let Some(OpenPart {
@@ -224,6 +216,7 @@ impl EntryWalk<'_> {
     }
 
     fn open_array(&mut self) {
+        self.count();
         let prefix_bytes = self.prefix.len();
         self.segment("[]", true);
         let place = self.entries.len();

@@ -2,11 +2,10 @@
 //!
 //! SUMMARY   A service is a listening socket with a pool behind it. From a [`Snapshot`] of the pool, [`verdict`]
 //!           decides whether the socket accepts, and [`may_spawn`] whether one more process may be created.
-//!           [`Throttle`] and [`Stress`] keep the state between decisions.
+//!           [`Throttle`] keeps the state between decisions.
 //! PROMISES  Pure: the same snapshots at the same times give the same decisions. A decision depends only on the
-//!           snapshot, so it can be made after every change; an unchanged one costs a few comparisons
-//!           ([`LastVerdict::changed`]).
-//! CALLED    By the pool's core, which keeps a throttle and a stress for each pool; by a service's actor, which applies
+//!           snapshot, so it can be made after every change; it costs a few comparisons.
+//! CALLED    By the pool's core, which keeps a throttle for each pool; by a service's actor, which applies
 //!           the verdict; by code that creates processes, which asserts that it may.
 //! SOURCE    Postfix master: master_avail (which process watches the socket, when a child may be created),
 //!           master_spawn (throttling), its stress-adaptive behaviour.
@@ -14,14 +13,18 @@
 //!           service still accepts one connection for each available process, and accepted connections without a
 //!           process are counted.
 
-mod stress;
 mod throttle;
 
-pub use stress::{STRESS_DURATION, Stress, StressEntry, stress_applies};
-#[cfg(test)]
-pub(crate) use throttle::THROTTLE_DELAY_MAX;
+use std::time::Duration;
+
 pub use throttle::{EARLY_END, FAILURES_MIN, KILLS_MIN, THROTTLE_DELAY, ThrottleSettings};
 pub(crate) use throttle::{Failure, Throttle};
+
+/// How long stress lasts after the last moment at the limit: a service allows its processes less time.
+///
+/// # Source
+/// Postfix's stress-adaptive behaviour: `stress_expire_time`, 1000 s.
+pub(crate) const STRESS_DURATION: Duration = Duration::from_secs(1000);
 
 /// The state of a service's pool. All counts are processes, except [`claims`].
 ///
@@ -60,11 +63,6 @@ impl Snapshot {
         self.max
             .is_some_and(|max| self.total.saturating_add(1) >= max)
     }
-
-    /// Returns the number of claims beyond the processes being created.
-    const fn unserved(&self) -> u32 {
-        self.claims.saturating_sub(self.opening)
-    }
 }
 
 /// Whether a service accepts another connection, and if not, why.
@@ -83,7 +81,7 @@ pub enum Verdict {
 pub fn verdict(now: &Snapshot) -> Verdict {
     let places = now.avail.saturating_add(now.room());
     let places = now.unreserved.map_or(places, |most| places.min(most));
-    if places > now.unserved() {
+    if places > now.claims.saturating_sub(now.opening) {
         Verdict::Listen
     } else if now.throttled {
         Verdict::Throttled
@@ -98,24 +96,14 @@ pub fn listening(now: &Snapshot) -> bool {
 }
 
 /// Why a process must not be created.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::Display)]
 pub enum SpawnRefused {
-    /// An available process can serve the request.
+    #[strum(to_string = "an available process could serve the request")]
     Available,
-    /// The limit is reached.
+    #[strum(to_string = "the maximum number of processes is reached")]
     AtLimit,
-    /// The throttle prevents creations.
+    #[strum(to_string = "the service is throttled")]
     Throttled,
-}
-
-impl std::fmt::Display for SpawnRefused {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Available => "an available process could serve the request",
-            Self::AtLimit => "the maximum number of processes is reached",
-            Self::Throttled => "the service is throttled",
-        })
-    }
 }
 
 /// Checks that a process may be created: below the limit, not while throttled, and not for a request that an
@@ -133,25 +121,6 @@ pub(crate) fn may_spawn(now: &Snapshot, is_served: bool) -> Result<(), SpawnRefu
         Err(SpawnRefused::Available)
     } else {
         Ok(())
-    }
-}
-
-/// The last verdict, so that only a difference touches the socket.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LastVerdict {
-    last: Option<Verdict>,
-}
-
-impl LastVerdict {
-    /// Handles a change of the pool. Returns the verdict if it has changed.
-    pub fn changed(&mut self, now: &Snapshot) -> Option<Verdict> {
-        let verdict = verdict(now);
-        (self.last.replace(verdict) != Some(verdict)).then_some(verdict)
-    }
-
-    /// Returns whether the service accepts connections; false before the first verdict.
-    pub fn is_listening(&self) -> bool {
-        self.last == Some(Verdict::Listen)
     }
 }
 

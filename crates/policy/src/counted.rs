@@ -190,12 +190,6 @@ impl CountedNames {
         }
     }
 
-    /// Returns the class of a name.
-    pub fn get(&self, name: &str) -> Option<Class> {
-        let block = self.blocks.get(self.block_of(name))?;
-        Some(block.rows[block.place(name).ok()?].class)
-    }
-
     /// Counts the names of some classes in a section.
     pub fn count(&self, classes: Classes, section: Section<'_>) -> usize {
         let blocks = self.blocks[self.blocks_of(section)].iter();
@@ -340,8 +334,6 @@ mod tests {
                     expected
                 );
             }
-            let name = format!("{:05}", random.below(NAMES));
-            assert_eq!(names.get(&name), map.get(&*name).copied());
         }
     }
 
@@ -369,7 +361,7 @@ mod tests {
         expected.sort_unstable();
         let all = names.page(Classes::ALL, Section::ALL, false, 0, usize::MAX);
         assert_eq!(all.iter().map(|name| &**name).collect::<Vec<_>>(), expected);
-        assert!(expected.iter().all(|name| names.get(name) == Some(1)));
+        assert!(expected.iter().all(|name| names.remove(name) == Some(1)));
     }
 
     #[test]

@@ -99,7 +99,7 @@ mod tests {
         gap: Duration,
         calls: u64,
     ) -> Vec<(u64, Exchanges)> {
-        let mut core = Pools::new();
+        let mut core = Pools::default();
         let limits = Limits {
             hard_limit: processes,
             soft_limit: processes,

@@ -14,10 +14,13 @@ mod requests;
 
 use std::fmt;
 
+use strum::VariantArray;
+
 use crate::pool::{Ledger, Pool, PoolId, Pools, Proc, ProcState};
+use Predicate::{AllPools, ByActors, EachPool};
 
 /// The name of an invariant; [`Invariant::sentence`] returns its meaning.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, VariantArray)]
 pub enum Invariant {
     Pm1,
     Pm2,
@@ -54,135 +57,168 @@ type Judgement = Result<(), String>;
 /// The check of an invariant.
 enum Predicate {
     /// Checks the tables of each pool.
-    Pool(fn(PoolId, &Pool, &Ledger) -> Judgement),
+    EachPool(fn(PoolId, &Pool, &Ledger) -> Judgement),
     /// Checks the tables of all pools together.
-    Pools(fn(&Pools) -> Judgement),
+    AllPools(fn(&Pools) -> Judgement),
     /// Checked by the tests of the actors.
-    Actors,
+    ByActors,
 }
 
+/// The meaning and the check of each [`Invariant`], in their order.
+static ROWS: [(&str, Predicate); Invariant::ALL.len()] = [
+    // PM-1
+    (
+        "a pool never has more processes and openings than its hard limit",
+        EachPool(processes::count_is_within_the_limit),
+    ),
+    // PM-2
+    (
+        "the idle indexes hold exactly the idle processes",
+        EachPool(processes::idle_indexes_are_exact),
+    ),
+    // PM-3
+    (
+        "every assignment has a token of its own and one holder",
+        AllPools(processes::assignments_are_unique),
+    ),
+    // PM-4
+    (
+        "every accepted request is in one place until its one answer",
+        AllPools(requests::requests_are_in_one_place),
+    ),
+    // PM-5
+    (
+        "neither the next waiter nor one that may overtake it could be served",
+        EachPool(requests::no_next_waiter_could_be_served),
+    ),
+    // PM-6
+    (
+        "a process taught for a request learns that request's design document",
+        EachPool(requests::teaching_is_owned),
+    ),
+    // PM-7
+    (
+        "an opening has its row, its slot and its request until it ends",
+        EachPool(requests::openings_are_owned),
+    ),
+    // PM-8
+    (
+        "a process tagged for one database forgets everything before it serves another, unless the pool lends taught ones",
+        EachPool(processes::tags_are_respected),
+    ),
+    // PM-9
+    ("at shutdown no child is left", ByActors),
+    // PM-10
+    ("a stray line of a child never answers a prompt", ByActors),
+    // PM-11
+    (
+        "the queue's indexes hold exactly the queued requests",
+        EachPool(requests::queue_indexes_are_exact),
+    ),
+    // PM-12
+    (
+        "each open request is known to its client and has one deadline",
+        AllPools(requests::requests_are_known_everywhere),
+    ),
+    // PM-13
+    (
+        "no idle process is stale or above the limit",
+        EachPool(processes::idle_processes_are_fit),
+    ),
+    // PM-14
+    (
+        "no process is in transition between two events",
+        EachPool(processes::nothing_is_in_hand),
+    ),
+    // PM-15
+    (
+        "a process that was told to stop is in no other table",
+        EachPool(processes::stopping_is_final),
+    ),
+    // PM-16
+    (
+        "after shutdown nothing waits, nothing is held, and no process is left",
+        AllPools(pools::shut_down_is_empty),
+    ),
+    // PM-17
+    (
+        "a pool below init_size or min_free opens processes, unless it must not",
+        EachPool(pools::sizes_are_kept),
+    ),
+    // PM-18
+    (
+        "processes and openings of the bulk lane are counted, and none is idle",
+        EachPool(pools::bulk_is_counted),
+    ),
+    // PM-19
+    (
+        "no request waits in one pool while another pool could serve it",
+        AllPools(requests::roaming_waiters_are_where_they_should_be),
+    ),
+    // PM-20
+    (
+        "a pool that is removed lends nothing, and is gone when it is empty",
+        EachPool(pools::removed_is_removed),
+    ),
+    // PM-21
+    (
+        "every idle process that ages is in the list of ages",
+        EachPool(pools::ages_are_listed),
+    ),
+    // PM-22
+    (
+        "every waiter of a throttled pool can be served, or has time until the next try",
+        EachPool(requests::every_throttled_waiter_can_be_served),
+    ),
+    // PM-23
+    (
+        "all processes are counted, and nobody waits for a place that is free or can be made",
+        AllPools(pools::ceiling_is_kept),
+    ),
+    // PM-24
+    (
+        "a process that ran code of one database forgets everything before it serves another, or has an isolate for each",
+        AllPools(processes::tenants_are_apart),
+    ),
+    // PM-25
+    (
+        "the processes held for each tenant are counted",
+        EachPool(requests::uses_are_counted),
+    ),
+    // PM-26
+    (
+        "calls and processes of each tenant that has bounds are counted over all pools",
+        AllPools(requests::tenants_are_counted),
+    ),
+    // PM-27
+    (
+        "a tenant that owes processor time is held back until its share has made up for it",
+        AllPools(requests::debts_hold_back),
+    ),
+];
+
 impl Invariant {
-    pub const ALL: [Self; 27] = [
-        Self::Pm1,
-        Self::Pm2,
-        Self::Pm3,
-        Self::Pm4,
-        Self::Pm5,
-        Self::Pm6,
-        Self::Pm7,
-        Self::Pm8,
-        Self::Pm9,
-        Self::Pm10,
-        Self::Pm11,
-        Self::Pm12,
-        Self::Pm13,
-        Self::Pm14,
-        Self::Pm15,
-        Self::Pm16,
-        Self::Pm17,
-        Self::Pm18,
-        Self::Pm19,
-        Self::Pm20,
-        Self::Pm21,
-        Self::Pm22,
-        Self::Pm23,
-        Self::Pm24,
-        Self::Pm25,
-        Self::Pm26,
-        Self::Pm27,
-    ];
+    pub const ALL: &[Self] = Self::VARIANTS;
 
     /// Returns its meaning.
-    pub const fn sentence(self) -> &'static str {
-        match self {
-            Self::Pm1 => "a pool never has more processes and openings than its hard limit",
-            Self::Pm2 => "the idle indexes hold exactly the idle processes",
-            Self::Pm3 => "every assignment has a token of its own and one holder",
-            Self::Pm4 => "every accepted request is in one place until its one answer",
-            Self::Pm5 => "neither the next waiter nor one that may overtake it could be served",
-            Self::Pm6 => "a process taught for a request learns that request's design document",
-            Self::Pm7 => "an opening has its row, its slot and its request until it ends",
-            Self::Pm8 => {
-                "a process tagged for one database forgets everything before it serves another, unless the pool lends taught ones"
-            }
-            Self::Pm9 => "at shutdown no child is left",
-            Self::Pm10 => "a stray line of a child never answers a prompt",
-            Self::Pm11 => "the queue's indexes hold exactly the queued requests",
-            Self::Pm12 => "each open request is known to its client and has one deadline",
-            Self::Pm13 => "no idle process is stale or above the limit",
-            Self::Pm14 => "no process is in transition between two events",
-            Self::Pm15 => "a process that was told to stop is in no other table",
-            Self::Pm16 => "after shutdown nothing waits, nothing is held, and no process is left",
-            Self::Pm17 => "a pool below init_size or min_free opens processes, unless it must not",
-            Self::Pm18 => "processes and openings of the bulk lane are counted, and none is idle",
-            Self::Pm19 => "no request waits in one pool while another pool could serve it",
-            Self::Pm20 => "a pool that is removed lends nothing, and is gone when it is empty",
-            Self::Pm21 => "every idle process that ages is in the list of ages",
-            Self::Pm22 => {
-                "every waiter of a throttled pool can be served, or has time until the next try"
-            }
-            Self::Pm23 => {
-                "all processes are counted, and nobody waits for a place that is free or can be made"
-            }
-            Self::Pm24 => {
-                "a process that ran code of one database forgets everything before it serves another, or has an isolate for each"
-            }
-            Self::Pm25 => "the processes held for each tenant are counted",
-            Self::Pm26 => {
-                "calls and processes of each tenant that has bounds are counted over all pools"
-            }
-            Self::Pm27 => {
-                "a tenant that owes processor time is held back until its share has made up for it"
-            }
-        }
-    }
-
-    fn predicate(self) -> Predicate {
-        use Predicate::{Actors, Pool, Pools};
-        match self {
-            Self::Pm1 => Pool(processes::count_is_within_the_limit),
-            Self::Pm2 => Pool(processes::idle_indexes_are_exact),
-            Self::Pm3 => Pools(processes::assignments_are_unique),
-            Self::Pm4 => Pools(requests::requests_are_in_one_place),
-            Self::Pm5 => Pool(requests::no_next_waiter_could_be_served),
-            Self::Pm6 => Pool(requests::teaching_is_owned),
-            Self::Pm7 => Pool(requests::openings_are_owned),
-            Self::Pm8 => Pool(processes::tags_are_respected),
-            Self::Pm9 | Self::Pm10 => Actors,
-            Self::Pm11 => Pool(requests::queue_indexes_are_exact),
-            Self::Pm12 => Pools(requests::requests_are_known_everywhere),
-            Self::Pm13 => Pool(processes::idle_processes_are_fit),
-            Self::Pm14 => Pool(processes::nothing_is_in_hand),
-            Self::Pm15 => Pool(processes::stopping_is_final),
-            Self::Pm16 => Pools(pools::shut_down_is_empty),
-            Self::Pm17 => Pool(pools::sizes_are_kept),
-            Self::Pm18 => Pool(pools::bulk_is_counted),
-            Self::Pm19 => Pools(requests::roaming_waiters_are_where_they_should_be),
-            Self::Pm20 => Pool(pools::removed_is_removed),
-            Self::Pm21 => Pool(pools::ages_are_listed),
-            Self::Pm22 => Pool(requests::every_throttled_waiter_can_be_served),
-            Self::Pm23 => Pools(pools::ceiling_is_kept),
-            Self::Pm24 => Pools(processes::tenants_are_apart),
-            Self::Pm25 => Pool(requests::uses_are_counted),
-            Self::Pm26 => Pools(requests::tenants_are_counted),
-            Self::Pm27 => Pools(requests::debts_hold_back),
-        }
+    pub fn sentence(self) -> &'static str {
+        ROWS[self as usize].0
     }
 
     /// Returns whether it can be checked on the core's tables.
     pub fn is_judged_on_tables(self) -> bool {
-        !matches!(self.predicate(), Predicate::Actors)
+        !matches!(ROWS[self as usize].1, ByActors)
     }
 
     /// Checks it on the core's tables.
     pub(crate) fn check(self, pools: &Pools) -> Judgement {
-        match self.predicate() {
-            Predicate::Pool(holds) => numbered(pools).try_for_each(|(id, pool)| {
+        match &ROWS[self as usize].1 {
+            EachPool(holds) => numbered(pools).try_for_each(|(id, pool)| {
                 let judgement = holds(id, pool, &pools.ledger);
                 judgement.map_err(|what| format!("pool {}: {what}", id.0))
             }),
-            Predicate::Pools(holds) => holds(pools),
-            Predicate::Actors => Ok(()),
+            AllPools(holds) => holds(pools),
+            ByActors => Ok(()),
         }
     }
 }
@@ -211,7 +247,7 @@ impl std::error::Error for Violation {}
 
 /// Checks every invariant on the core's tables, and returns the violated ones: bugs, never a client's fault.
 pub fn violations(pools: &Pools) -> impl Iterator<Item = Violation> {
-    Invariant::ALL.into_iter().filter_map(|id| {
+    Invariant::ALL.iter().filter_map(|&id| {
         let judgement = id.check(pools);
         judgement.err().map(|detail| Violation { id, detail })
     })

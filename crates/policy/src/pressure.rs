@@ -108,7 +108,6 @@ impl Governor {
     pub fn look(&mut self, reading: Reading) -> Option<Cause> {
         let percent = |share: Option<f64>| share.filter(|share| share.is_finite()).unwrap_or(0.0);
         let (cpu, memory) = (percent(reading.cpu), percent(reading.memory));
-        let before = self.level;
         let cause = if memory >= HIGH_PERCENT {
             Cause::Memory(memory)
         } else if cpu >= HIGH_PERCENT {
@@ -117,18 +116,18 @@ impl Governor {
             self.calm = 0;
             return None;
         } else {
+            self.calm += 1;
+            if self.calm < CALM_LOOKS {
+                return None;
+            }
             Cause::Calm
         };
-        if cause == Cause::Calm {
-            self.calm += 1;
-            if self.calm >= CALM_LOOKS {
-                self.calm = 0;
-                self.level = Level((before.0 + 1).min(STEPS));
-            }
-        } else {
-            self.calm = 0;
-            self.level = Level(before.0.saturating_sub(STEPS_DOWN));
-        }
+        self.calm = 0;
+        let before = self.level;
+        self.level = Level(match cause {
+            Cause::Calm => (before.0 + 1).min(STEPS),
+            Cause::Cpu(_) | Cause::Memory(_) => before.0.saturating_sub(STEPS_DOWN),
+        });
         (self.level != before).then_some(cause)
     }
 }

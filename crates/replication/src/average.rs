@@ -25,12 +25,12 @@ pub(crate) struct FailureAverage {
 
 impl FailureAverage {
     /// For `_revs_diff`: revisions that turn out to be missing, without a known ancestor, count as wasted.
-    pub(crate) const fn of_revs_diff() -> Self {
+    pub const fn of_revs_diff() -> Self {
         Self::new(0.4, 0.95)
     }
 
     /// For `_bulk_get`: documents that must be read separately anyway count as wasted.
-    pub(crate) const fn of_bulk_get() -> Self {
+    pub const fn of_bulk_get() -> Self {
         Self::new(0.25, 0.5)
     }
 
@@ -44,14 +44,14 @@ impl FailureAverage {
     }
 
     /// Returns whether a call is worth making now.
-    pub(crate) fn is_worth(&self, now: Instant) -> bool {
+    pub fn is_worth(&self, now: Instant) -> bool {
         let long_ago = |last| now.saturating_duration_since(last) > TRY_AGAIN;
         self.average <= self.worth_up_to || self.last_call.is_none_or(long_ago)
     }
 
     /// Counts a call that wasted `wasted` of its `all` revisions or documents. An empty call does not count.
     #[allow(clippy::cast_precision_loss, reason = "shares of small numbers")]
-    pub(crate) fn count(&mut self, wasted: usize, all: usize, now: Instant) {
+    pub fn count(&mut self, wasted: usize, all: usize, now: Instant) {
         if all > 0 {
             let share = wasted as f64 / all as f64;
             self.average += self.weight * (share - self.average);

@@ -85,8 +85,10 @@ impl Counters {
 
     /// Returns the name and value of each.
     pub fn all(&self) -> Vec<(&'static str, u64)> {
-        let all = Counter::VARIANTS.iter().zip(&self.0);
-        all.map(|(counter, number)| (counter.into(), number.load(Ordering::Relaxed)))
+        Counter::VARIANTS
+            .iter()
+            .zip(&self.0)
+            .map(|(counter, number)| (counter.into(), number.load(Ordering::Relaxed)))
             .collect()
     }
 }

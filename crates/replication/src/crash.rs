@@ -6,6 +6,8 @@
 
 mod short;
 
+use std::fmt;
+
 pub use short::reason_group;
 
 use super::endpoint::{Cause, Reply, RequestFailed, SentRequest};
@@ -164,8 +166,8 @@ impl From<RequestFailed> for Answered {
     }
 }
 
-impl std::fmt::Display for Answered {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Display for Answered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(asked) = &self.asked {
             write!(f, "{asked}: ")?;
         }
@@ -190,6 +192,15 @@ impl From<RequestFailed> for Crash {
 }
 
 impl Crash {
+    /// The source did not deliver a document: see [`Crash::OpenDocRevsFailed`].
+    pub(crate) fn undelivered(id: &str, why: String, failed: Option<RequestFailed>) -> Self {
+        Self::OpenDocRevsFailed {
+            id: id.to_owned(),
+            why,
+            failed: failed.map(Box::new),
+        }
+    }
+
     /// Returns the reason's stable name.
     pub fn name(&self) -> &'static str {
         self.into()

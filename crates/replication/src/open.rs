@@ -6,12 +6,12 @@
 //!           changes is known at the start even if sequences are not numbers.
 
 use serde::Deserialize;
-use serde_json::{Map, Value};
 
 use super::crash::Crash;
 use super::endpoint::{Cause, Endpoint, Reply, Request, StatusCode, encode, text_or_json};
 use super::filter::param_text;
 use super::seq::Seq;
+use super::spec::Members;
 
 /// Number of retries of the query for pending changes: few, because a run does not depend on the answer.
 const PENDING_RETRIES: u32 = 3;
@@ -31,10 +31,7 @@ pub struct DbInfo {
 ///
 /// # Errors
 /// The database is missing, cannot be reached, denies access to this user, or does not answer with its information.
-pub async fn open_endpoint(
-    endpoint: &Endpoint,
-    create: Option<&Map<String, Value>>,
-) -> Result<DbInfo, Crash> {
+pub async fn open_endpoint(endpoint: &Endpoint, create: Option<&Members>) -> Result<DbInfo, Crash> {
     if let Some(params) = create {
         let request = params
             .iter()
@@ -74,18 +71,8 @@ pub(crate) async fn db_info(endpoint: &Endpoint) -> Result<DbInfo, Crash> {
     match (reply.status, reply.json()) {
         (StatusCode::OK, Ok(info)) => Ok(info),
         (StatusCode::NOT_FOUND, _) => Err(Crash::DbNotFound(url.to_owned())),
-        (status, _) => Err(Crash::NoDatabase(format!(
-            "{url} ({}: {status}: {})",
-            reply.asked,
-            reply.excerpt()
-        ))),
+        _ => Err(Crash::NoDatabase(format!("{url} ({})", reply.told()))),
     }
-}
-
-/// Returns why a database cannot be opened, or `None` if it can. A 404 may be about the database, or about a document
-/// or filter in it.
-pub(crate) async fn why_closed(endpoint: &Endpoint) -> Option<Crash> {
-    db_info(endpoint).await.err()
 }
 
 /// Requests the names of a server's databases.
@@ -94,11 +81,11 @@ pub(crate) async fn why_closed(endpoint: &Endpoint) -> Option<Crash> {
 /// The server cannot be reached, denies access, or does not answer with names.
 pub async fn all_dbs(server: &Endpoint) -> Result<Vec<String>, Crash> {
     let reply = ask(server, Request::get("_all_dbs")).await?;
-    let names = reply.json().ok().filter(|_| reply.status == StatusCode::OK);
-    names.ok_or_else(|| {
-        let (asked, status, said) = (&reply.asked, reply.status, reply.excerpt());
-        Crash::DbNotFound(format!("{} ({asked}: {status}: {said})", server.url()))
-    })
+    reply
+        .json()
+        .ok()
+        .filter(|_| reply.status == StatusCode::OK)
+        .ok_or_else(|| Crash::DbNotFound(format!("{} ({})", server.url(), reply.told())))
 }
 
 /// Requests the number of changes after `since`; `None` if the database does not report it.
@@ -108,9 +95,12 @@ pub async fn changes_pending(endpoint: &Endpoint, since: &Seq) -> Option<u64> {
         pending: u64,
     }
     if let Some(since) = since.as_number() {
-        let request = Request::get("").retries(PENDING_RETRIES);
-        let reply = endpoint.request(request).await.ok()?;
-        let info: DbInfo = reply.json().ok()?;
+        let info: DbInfo = endpoint
+            .request(Request::get("").retries(PENDING_RETRIES))
+            .await
+            .ok()?
+            .json()
+            .ok()?;
         if let Some(last) = info.update_seq.as_number() {
             return u64::try_from(last.saturating_sub(since)).ok();
         }
@@ -226,7 +216,7 @@ mod tests {
         }
         for (status, start) in [(401, "unauthorized"), (403, "forbidden")] {
             let server = Server::start(move |_| Answer::new(status, "{}")).await;
-            let error = open_endpoint(&server.endpoint(), Some(&Map::new()))
+            let error = open_endpoint(&server.endpoint(), Some(&Members::new()))
                 .await
                 .unwrap_err();
             assert!(error.to_string().starts_with(start));
@@ -242,7 +232,7 @@ mod tests {
                 _ => Answer::new(200, changes),
             });
             let server = server.await;
-            let since = Seq::from_json(since).unwrap();
+            let since = serde_json::from_str::<Seq>(since).unwrap();
             (
                 changes_pending(&server.endpoint(), &since).await,
                 server.lines(),

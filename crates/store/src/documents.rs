@@ -94,6 +94,8 @@ pub(super) fn mark(uuid: &str) -> &str {
 
 /// Returns the time, in seconds since 1970.
 pub fn unix_now() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.unwrap_or_default().as_secs()
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
+        .as_secs()
 }

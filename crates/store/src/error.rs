@@ -7,7 +7,7 @@ use std::io;
 pub enum StoreError {
     /// The store cannot be opened, or refused the request: nothing was written. Once the cause is removed, the next
     /// request opens the store.
-    #[error("{error}: {remedy}", error = .0, remedy = .0.remedy())]
+    #[error("{0}: {remedy}", remedy = .0.remedy())]
     Open(#[from] OpenError),
     /// Reading or writing failed; nothing was written. The host's fault.
     #[error("the store failed: {0}: look at the disk; the next request tries again")]
@@ -38,7 +38,7 @@ impl StoreError {
 
 /// The store cannot be opened, or refused a request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the store {place} {}", .problem.describe())]
+#[error("the store {place} {problem}")]
 pub struct OpenError {
     /// Its place.
     pub place: String,
@@ -47,87 +47,97 @@ pub struct OpenError {
 }
 
 /// Why the store cannot be opened, or refused a request.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OpenProblem {
     /// Another process uses it.
+    #[error("is in use by another process")]
     InUse,
     /// The system refuses access.
+    #[error("cannot be read or written ({1})")]
     Io(io::ErrorKind, String),
     /// No space is left: on its disk, within a quota, or within a file size limit.
+    #[error("has no room left ({0})")]
     Full(String),
     /// It is currently read-only for everyone.
+    #[error("is read-only ({0})")]
     ReadOnly(String),
     /// Too many open files or connections, too little memory, or no `epoll` watch left.
+    #[error("is at a limit ({0})")]
     Limit(String),
     /// Reading it revealed damage.
+    #[error("is damaged ({0})")]
     Damaged(String),
     /// Its first bytes are not those of a store.
+    #[error("is not a store ({0})")]
     NoStore(String),
     /// It has the format of another program.
+    #[error("has another program's format ({0})")]
     Format(String),
     /// The database does not answer.
+    #[error("does not answer ({0})")]
     Database(String),
     /// The database denies access to this service, or is unsuitable.
+    #[error("cannot be used ({0})")]
     Refused(String),
     /// This service lacks rights in the database.
+    #[error("lacks rights for this service ({0})")]
     Rights(String),
     /// A constraint of the database rejected the write.
+    #[error("refuses what was written ({0})")]
     Constraint(String),
     /// Something else; nothing was written.
+    #[error("failed ({0})")]
     Failed(String),
 }
 
 impl OpenError {
     /// Returns whether a retry may succeed without intervention.
     pub fn may_pass(&self) -> bool {
-        use OpenProblem as P;
+        use OpenProblem::*;
         !matches!(
             self.problem,
-            P::Damaged(_) | P::NoStore(_) | P::Format(_) | P::Refused(_) | P::Rights(_)
+            Damaged(_) | NoStore(_) | Format(_) | Refused(_) | Rights(_)
         )
     }
 
     /// Returns the remedy.
     pub fn remedy(&self) -> &'static str {
+        use OpenProblem::*;
         match &self.problem {
-            OpenProblem::InUse => "stop that one, or name another file in [store] path",
-            OpenProblem::Io(io::ErrorKind::PermissionDenied, _) => {
+            InUse => "stop that one, or name another file in [store] path",
+            Io(io::ErrorKind::PermissionDenied, _) => {
                 "let this user read and write it, or name another file in [store] path"
             }
-            OpenProblem::Io(..) => {
-                "look at the disk and the system's log, or name another file in [store] path"
-            }
-            OpenProblem::Full(_) => {
+            Io(..) => "look at the disk and the system's log, or name another file in [store] path",
+            Full(_) => {
                 "make room on its disk, or raise the quota or the limit on the size of files; what it holds stays, and the next request tries again"
             }
-            OpenProblem::ReadOnly(_) => {
+            ReadOnly(_) => {
                 "mount its disk for writing, or name the primary of the database; the next request tries again"
             }
-            OpenProblem::Limit(_) => {
+            Limit(_) => {
                 "raise the limit that is named, on open files, watches of epoll, memory or connections; the next request tries again"
             }
-            OpenProblem::Damaged(_) => {
+            Damaged(_) => {
                 "stop the service, move this one away, and import the last export with `settee jobs import --replace`; without one see docs/operations.md, When something is lost"
             }
-            OpenProblem::NoStore(_) => {
+            NoStore(_) => {
                 "name the store in [store] path; if this was it, its beginning is damaged: see docs/operations.md, When something is lost"
             }
-            OpenProblem::Format(_) => {
+            Format(_) => {
                 "start the program that wrote it; `settee jobs import` takes here what its `settee jobs export` writes"
             }
-            OpenProblem::Database(_) => {
+            Database(_) => {
                 "see whether PostgreSQL runs there, can be reached and says more in its log; the next request tries again"
             }
-            OpenProblem::Refused(_) => {
-                "fix what the database names, or name another one in [store] url"
-            }
-            OpenProblem::Rights(_) => {
+            Refused(_) => "fix what the database names, or name another one in [store] url",
+            Rights(_) => {
                 "make its user the owner of the schema settee, or grant what the database names"
             }
-            OpenProblem::Constraint(_) => {
+            Constraint(_) => {
                 "undo what was changed in the schema settee; if nothing was, report this"
             }
-            OpenProblem::Failed(_) => {
+            Failed(_) => {
                 "look at its disk or its log; the next request tries again; report this if it goes on"
             }
         }
@@ -151,27 +161,6 @@ impl From<io::Error> for OpenProblem {
             (Kind::InvalidData, _) => Self::NoStore(text),
             (kind, _) => Self::Io(kind, text),
         }
-    }
-}
-
-impl OpenProblem {
-    fn describe(&self) -> String {
-        let (what, error) = match self {
-            Self::InUse => return "is in use by another process".to_owned(),
-            Self::Io(_, error) => ("cannot be read or written", error),
-            Self::Full(error) => ("has no room left", error),
-            Self::ReadOnly(error) => ("is read-only", error),
-            Self::Limit(error) => ("is at a limit", error),
-            Self::Damaged(error) => ("is damaged", error),
-            Self::NoStore(error) => ("is not a store", error),
-            Self::Format(error) => ("has another program's format", error),
-            Self::Database(error) => ("does not answer", error),
-            Self::Refused(error) => ("cannot be used", error),
-            Self::Rights(error) => ("lacks rights for this service", error),
-            Self::Constraint(error) => ("refuses what was written", error),
-            Self::Failed(error) => ("failed", error),
-        };
-        format!("{what} ({error})")
     }
 }
 

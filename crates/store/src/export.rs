@@ -98,21 +98,20 @@ impl ExportRow {
     pub(super) fn of_store(
         id: String,
         rev: String,
+        seq: u64,
+        deleted_at: Option<u64>,
         body: String,
         job: Option<String>,
     ) -> Result<Self, String> {
         let damaged = |_| format!("the stored values of {id} are not JSON");
         let doc = RawValue::from_string(body).map_err(damaged)?;
-        let job = job
-            .map(RawValue::from_string)
-            .transpose()
-            .map_err(damaged)?;
+        let job = job.map(RawValue::from_string).transpose();
         Ok(Self {
+            job: job.map_err(damaged)?,
             id,
             rev,
-            seq: 0,
-            deleted_at: None,
-            job,
+            seq,
+            deleted_at,
             doc,
         })
     }
@@ -236,13 +235,15 @@ impl ExportLines {
         let mut lines = Vec::new();
         match self.part {
             Part::Head => {
-                let head = ExportHead {
-                    settee_export: FORMAT,
-                    uuid: self.snapshot.uuid.clone(),
-                    seq: self.snapshot.seq,
-                    secrets: self.strip.is_none(),
-                };
-                push_line(&mut lines, &head);
+                push_line(
+                    &mut lines,
+                    &ExportHead {
+                        settee_export: FORMAT,
+                        uuid: self.snapshot.uuid.clone(),
+                        seq: self.snapshot.seq,
+                        secrets: self.strip.is_none(),
+                    },
+                );
                 self.part = Part::Rows;
             }
             Part::Rows => {
@@ -365,10 +366,12 @@ impl<R: BufRead> ExportReader<R> {
         self.line += 1;
         let mut line = (&mut self.input).take(LINE_BYTES_MAX);
         line.read_until(b'\n', &mut text)?;
-        match text.ends_with(b"\n") {
-            true => Ok(text),
-            false if text.len() as u64 == LINE_BYTES_MAX => Err(self.damaged("it is too long")),
-            false => Err(self.damaged("the file is truncated here")),
+        if text.ends_with(b"\n") {
+            Ok(text)
+        } else if text.len() as u64 == LINE_BYTES_MAX {
+            Err(self.damaged("it is too long"))
+        } else {
+            Err(self.damaged("the file is truncated here"))
         }
     }
 
@@ -394,7 +397,7 @@ mod tests {
         fn rows(&mut self, kind: RowKind, after: &str) -> Answer<'_, Vec<ExportRow>> {
             let row = |id: &str, rev: &str| {
                 let (body, job) = ("{\"n\":1.0}".to_owned(), Some("{}".to_owned()));
-                ExportRow::of_store(id.to_owned(), rev.to_owned(), body, job).unwrap()
+                ExportRow::of_store(id.to_owned(), rev.to_owned(), 0, None, body, job).unwrap()
             };
             let rows = match (kind, after) {
                 (RowKind::Documents, "") => vec![row("a", "1-x"), row("b", "2-x")],

@@ -10,6 +10,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use strum::{EnumCount, EnumString};
 use tokio::sync::watch;
 
 use super::document_store::Answer;
@@ -110,8 +111,9 @@ pub struct Override {
     pub value: Option<String>,
 }
 
-/// Topics of the database's notifications.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// Topics of the database's notifications, in which they have these names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EnumCount, EnumString)]
+#[strum(serialize_all = "lowercase")]
 pub enum Topic {
     /// Documents newly request replications, or were released; daemons arrived or left.
     Claims,

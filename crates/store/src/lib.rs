@@ -26,11 +26,8 @@ mod tables;
 mod tests;
 pub mod uuid_file;
 
-pub use document_store::Answer;
-pub use document_store::DocumentStore;
-pub use document_store::Watcher;
-pub use documents::Document;
-pub use documents::{Changes, Edit, unix_now};
+pub use document_store::{Answer, DocumentStore, Watcher};
+pub use documents::{Changes, Document, Edit, unix_now};
 pub use error::{OpenError, OpenProblem, StoreError};
 pub use export::{
     ExportEnd, ExportError, ExportHead, ExportLines, ExportReader, ExportRow, StoreSnapshot,
@@ -45,6 +42,7 @@ use std::sync::Arc;
 
 use data_encoding::HEXLOWER;
 use slog::Logger;
+use tokio::sync::{mpsc, oneshot};
 
 use redb::RedbStore;
 use settee_config::password::random;
@@ -55,6 +53,19 @@ const REQUESTS_MAX: usize = 1024;
 /// Returns a new store's id.
 fn new_uuid() -> String {
     HEXLOWER.encode(&random::<16>())
+}
+
+/// Sends a request to a store's thread, and waits for its reply.
+async fn ask<R, T>(
+    requests: &mpsc::Sender<R>,
+    request: impl FnOnce(oneshot::Sender<Result<T, StoreError>>) -> R,
+) -> Result<T, StoreError> {
+    let (reply, result) = oneshot::channel();
+    requests
+        .send(request(reply))
+        .await
+        .map_err(|_| StoreError::Closed)?;
+    result.await.unwrap_or(Err(StoreError::Closed))
 }
 
 /// A handle of the store. Cheap to clone; the store is closed with the last clone.
@@ -86,9 +97,10 @@ impl Store {
         observer: Arc<dyn StoreObserver>,
         log: &Logger,
     ) -> std::io::Result<Self> {
-        let of_file = uuid_file::beside(&place).and_then(|file| uuid_file::read(&file));
-        let new_uuid = of_file.unwrap_or_else(new_uuid);
-        let new_uuid: Arc<str> = new_uuid.into();
+        let new_uuid: Arc<str> = uuid_file::beside(&place)
+            .and_then(|file| uuid_file::read(&file))
+            .unwrap_or_else(new_uuid)
+            .into();
         let uuid = Arc::clone(&new_uuid);
         let store: Arc<dyn DocumentStore> = match place {
             StorePlace::Postgres(url) => Arc::new(postgres::PostgresStore::start(
@@ -103,13 +115,12 @@ impl Store {
     /// that a new one would get. Opens nothing: a service that only lends processes needs no store.
     pub async fn likely_uuid(&self) -> String {
         let is_open = self.updates().borrow().is_some();
-        if is_open {
-            self.uuid()
-                .await
-                .unwrap_or_else(|_| self.new_uuid.to_string())
+        let uuid = if is_open {
+            self.uuid().await.ok()
         } else {
-            self.new_uuid.to_string()
-        }
+            None
+        };
+        uuid.unwrap_or_else(|| self.new_uuid.to_string())
     }
 
     /// Returns a document, even a deleted one.

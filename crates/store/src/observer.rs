@@ -26,9 +26,9 @@ pub trait StoreObserver: Send + Sync + fmt::Debug {
     /// A request ended, successfully or not.
     fn ended(&self, request: DatabaseRequest, took: Duration);
     /// A connection was made.
-    fn connected(&self);
+    fn connected(&self) {}
     /// An open connection was lost.
-    fn disconnected(&self);
+    fn disconnected(&self) {}
     /// The store is available but refused this many writes, all of one transaction.
     fn refused(&self, writes: u64, error: &StoreError);
     /// The store accepts writes again.
@@ -38,10 +38,6 @@ pub trait StoreObserver: Send + Sync + fmt::Debug {
 /// Ignores all notifications.
 impl StoreObserver for () {
     fn ended(&self, _: DatabaseRequest, _: Duration) {}
-
-    fn connected(&self) {}
-
-    fn disconnected(&self) {}
 
     fn refused(&self, _: u64, _: &StoreError) {}
 }

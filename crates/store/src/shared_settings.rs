@@ -9,7 +9,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use data_encoding::HEXLOWER;
 
@@ -61,9 +61,6 @@ impl SharedSettingsError {
     }
 }
 
-/// Values set over HTTP, by section and key.
-type Overlay = BTreeMap<(String, String), String>;
-
 /// Compares explicit secrets with those of the running daemons, and adopts the generated ones. Returns whether the
 /// latter changed: then the configuration has to be reread.
 ///
@@ -113,31 +110,35 @@ pub async fn take_overrides(
     fleet: &dyn FleetStore,
     sources: &Sources,
 ) -> Result<(Sources, Vec<String>), StoreError> {
-    let own = sources.overlay.clone().into_iter();
-    let mut overlay: Overlay = own
+    let mut overlay: BTreeMap<_, _> = sources
+        .overlay
+        .clone()
+        .into_iter()
         .filter(|((section, _), _)| !keys::is_shared(section))
         .collect();
     let mut without_effect = Vec::new();
-    for set in fleet.overrides().await? {
-        let Override {
-            section,
-            key,
-            value,
-        } = set;
+    for Override {
+        section,
+        key,
+        value,
+    } in fleet.overrides().await?
+    {
         let Some(value) = value.filter(|_| section != EXPLICIT) else {
             continue;
         };
         if keys::is_shared(&section) && keys::refused_over_http(&section, &key).is_none() {
-            drop(overlay.insert((section, key), value))
+            overlay.insert((section, key), value);
         } else {
-            without_effect.push(format!("[{section}] {key}"))
+            without_effect.push(format!("[{section}] {key}"));
         }
     }
-    let sources = Sources {
-        overlay,
-        ..sources.clone()
-    };
-    Ok((sources, without_effect))
+    Ok((
+        Sources {
+            overlay,
+            ..sources.clone()
+        },
+        without_effect,
+    ))
 }
 
 /// Returns the hashes of explicit secrets, by section and key.
@@ -163,8 +164,8 @@ async fn explicit(
     let salt = HEXLOWER.encode(&random::<16>());
     let salt = fleet.secret(EXPLICIT_SALT, salt).await?;
     let hashing = blocking::run("secrets", move || {
-        let hashed = named.into_iter();
-        hashed
+        named
+            .into_iter()
             .map(|(key, secret)| {
                 // With the key in the salt, equal secrets have different hashes.
                 let hash = fingerprint(&secret, &format!("{salt} {key}"));
@@ -176,9 +177,11 @@ async fn explicit(
 }
 
 fn explicit_of(overrides: &[Override]) -> BTreeMap<String, String> {
-    let explicit = overrides.iter().filter(|one| one.section == EXPLICIT);
-    let valued = explicit.filter_map(|one| Some((one.key.clone(), one.value.clone()?)));
-    valued.collect()
+    overrides
+        .iter()
+        .filter(|one| one.section == EXPLICIT)
+        .filter_map(|one| Some((one.key.clone(), one.value.clone()?)))
+        .collect()
 }
 
 /// Writes this daemon's hashes that the database lacks, and removes the hashes of the keys in `gone`.
@@ -188,11 +191,11 @@ async fn tell(
     own: &BTreeMap<String, String>,
     gone: impl Iterator<Item = &String>,
 ) -> Result<(), SharedSettingsError> {
-    let new = own
+    let written = own
         .iter()
-        .filter(|(key, hash)| known.get(*key) != Some(*hash));
-    let new = new.map(|(key, hash)| (key, Some(hash.clone())));
-    let written = new.chain(gone.map(|key| (key, None)));
+        .filter(|(key, hash)| known.get(*key) != Some(*hash))
+        .map(|(key, hash)| (key, Some(hash.clone())))
+        .chain(gone.map(|key| (key, None)));
     let written: Vec<Override> = written
         .map(|(key, value)| Override {
             section: EXPLICIT.to_owned(),
@@ -232,11 +235,12 @@ async fn take_secrets(
 }
 
 async fn on_file<T: Send + 'static>(
-    path: &std::path::Path,
+    path: &Path,
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> Result<T, SharedSettingsError> {
-    let done = blocking::run("secrets", work).await;
-    done.map_err(|error| no_thread(&error))?
+    blocking::run("secrets", work)
+        .await
+        .map_err(|error| no_thread(&error))?
         .map_err(|error| SharedSettingsError::File {
             path: path.to_owned(),
             error: error.to_string(),

@@ -71,8 +71,8 @@ pub(super) trait DocumentTables {
             (known, None) => !edit.deleted && known.as_ref().is_none_or(|known| known.deleted),
         };
         if fits {
-            let saved = self.save(&edit.id, known.as_ref(), edit.deleted, &edit.body);
-            saved.map(Ok)
+            self.save(&edit.id, known.as_ref(), edit.deleted, &edit.body)
+                .map(Ok)
         } else {
             Ok(Err(Conflict))
         }

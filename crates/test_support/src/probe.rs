@@ -40,8 +40,9 @@ where
     /// # Panics
     /// There is none within [`PATIENCE`](crate::PATIENCE).
     pub async fn next(&mut self) -> M {
-        let next = within("the next message of the probe", self.messages.recv()).await;
-        next.expect("the probe keeps its actor alive")
+        within("the next message of the probe", self.messages.recv())
+            .await
+            .expect("the probe keeps its actor alive")
     }
 
     /// Returns whether no message arrives for `time`. One that arrives is dropped.

@@ -17,11 +17,12 @@ impl TestRandom {
     /// # Panics
     /// The variable is not a number.
     pub fn for_test(test: &str) -> Self {
-        let given = std::env::var(SEED_VARIABLE).ok();
-        let seed = given.map_or_else(fresh_seed, |text| {
-            text.parse()
-                .unwrap_or_else(|_| panic!("{SEED_VARIABLE} must be a number, and is '{text}'"))
-        });
+        let seed = std::env::var(SEED_VARIABLE)
+            .ok()
+            .map_or_else(fresh_seed, |text| {
+                text.parse()
+                    .unwrap_or_else(|_| panic!("{SEED_VARIABLE} must be a number, and is '{text}'"))
+            });
         println!("seed {seed}; repeat with: {SEED_VARIABLE}={seed} cargo test {test}");
         Self { state: seed }
     }
@@ -62,8 +63,9 @@ impl TestRandom {
 }
 
 fn fresh_seed() -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    now.map_or(1, |since| u64::from(since.subsec_nanos()) ^ since.as_secs())
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(1, |since| u64::from(since.subsec_nanos()) ^ since.as_secs())
 }
 
 #[cfg(test)]

@@ -43,8 +43,9 @@ impl Sent {
     /// # Panics
     /// There is no answer within [`PATIENCE`](crate::PATIENCE).
     pub async fn answer(self) -> Result<String, PromptError> {
-        let answer = within("the answer to a prompt", self.0).await;
-        answer.expect("a prompt's task does not panic")
+        within("the answer to a prompt", self.0)
+            .await
+            .expect("a prompt's task does not panic")
     }
 }
 
@@ -68,14 +69,16 @@ impl TestClient {
     /// As [`Self::asks`], with this timeout, or the configured one.
     pub fn asks_within(&mut self, want: Want, timeout: Option<Duration>) -> &mut Self {
         self.lease = None;
-        let request = GetProc::of_client(self.pid_guard.pid(), want, timeout);
         // The message is in the mailbox when this returns: requests are served in the test's order.
-        let answer = self.manager.address().send(request);
+        let answer =
+            self.manager
+                .address()
+                .send(GetProc::of_client(self.pid_guard.pid(), want, timeout));
         self.asking = Some(actix_rt::spawn(async move {
-            let answer = answer
+            answer
                 .await
-                .unwrap_or(Err(Box::new(GetProcError::ShuttingDown)));
-            answer.map_err(|error| *error)
+                .unwrap_or(Err(Box::new(GetProcError::ShuttingDown)))
+                .map_err(|error| *error)
         }));
         self
     }
@@ -134,8 +137,9 @@ impl TestClient {
                 Err(_) => return false,
                 Ok(answer) => {
                     self.asking = None;
-                    let answer = answer.expect("a request's task does not panic");
-                    return self.take_answer(answer).is_ok();
+                    return self
+                        .take_answer(answer.expect("a request's task does not panic"))
+                        .is_ok();
                 }
             }
         }
@@ -158,8 +162,9 @@ impl TestClient {
     /// # Panics
     /// It holds nothing.
     pub fn lease(&self) -> &Lease {
-        let lease = self.lease.as_ref();
-        lease.unwrap_or_else(|| panic!("{} holds no process", self.name))
+        self.lease
+            .as_ref()
+            .unwrap_or_else(|| panic!("{} holds no process", self.name))
     }
 
     /// Returns its process.
@@ -175,8 +180,11 @@ impl TestClient {
     /// # Panics
     /// It holds nothing, or a process without a child.
     pub fn os_pid(&self) -> u32 {
-        let os_pid = self.lease().process.shared.os_pid;
-        os_pid.unwrap_or_else(|| panic!("the process of {} has no child", self.name))
+        self.lease()
+            .process
+            .shared
+            .os_pid
+            .unwrap_or_else(|| panic!("the process of {} has no child", self.name))
     }
 
     /// Returns the process that it got last, even if already returned.
@@ -204,9 +212,12 @@ impl TestClient {
     /// Sends a command with this timeout, or the process's.
     pub fn sends_within(&self, line: &str, timeout: Option<Duration>) -> Sent {
         let lease = self.lease();
-        let line = Bytes::copy_from_slice(line.as_bytes());
         // Sent when this returns: the test determines the order.
-        let answer = lease.process.prompt(lease.token, line, timeout);
+        let answer = lease.process.prompt(
+            lease.token,
+            Bytes::copy_from_slice(line.as_bytes()),
+            timeout,
+        );
         Sent(actix_rt::spawn(async move {
             Ok(String::from_utf8_lossy(&answer.await?).into_owned())
         }))
@@ -229,11 +240,11 @@ impl TestClient {
     }
 
     async fn returns_as(&mut self, status: ReturnStatus) -> bool {
-        let lease = self
-            .lease
+        self.lease
             .take()
-            .unwrap_or_else(|| panic!("{} holds no process", self.name));
-        lease.ret_proc(status).await
+            .unwrap_or_else(|| panic!("{} holds no process", self.name))
+            .ret_proc(status)
+            .await
     }
 
     /// Drops its lease, so that its process is returned as lost.

@@ -54,7 +54,6 @@ type Answers = dyn Fn(&str) -> FakeAnswer + Send + Sync;
 pub struct FakeLanguage {
     starts: Arc<Starts>,
     answers: Arc<Answers>,
-    stop_delay: Duration,
     can_forget: bool,
     count: Arc<AtomicU32>,
 }
@@ -71,7 +70,6 @@ impl FakeLanguage {
         Self {
             starts: Arc::new(|_| FakeStart::Runs),
             answers: Arc::new(|_| FakeAnswer::Now("true".into())),
-            stop_delay: Duration::ZERO,
             can_forget: false,
             count: Arc::default(),
         }
@@ -88,13 +86,6 @@ impl FakeLanguage {
     #[must_use]
     pub fn answers(mut self, answers: impl Fn(&str) -> FakeAnswer + Send + Sync + 'static) -> Self {
         self.answers = Arc::new(answers);
-        self
-    }
-
-    /// Sets how long a process takes to exit once it is stopped.
-    #[must_use]
-    pub fn stop_delay(mut self, time: Duration) -> Self {
-        self.stop_delay = time;
         self
     }
 
@@ -138,19 +129,13 @@ impl Language for FakeLanguage {
                 FakeStart::RunsAfter(time) => sleep(time).await,
                 FakeStart::Hangs => return std::future::pending().await,
                 FakeStart::Fails(reason) => {
-                    let fault = Fault::QueryServer;
-                    return Err(StartError::new(reason, fault));
+                    return Err(StartError::new(reason, Fault::QueryServer));
                 }
             }
             let answers = move |line: Bytes, _| {
-                let answer = (language.answers)(&String::from_utf8_lossy(&line));
-                answered(answer).boxed_local()
+                answered((language.answers)(&String::from_utf8_lossy(&line))).boxed_local()
             };
-            Ok(NativeProcess::start_answering(
-                answers,
-                language.stop_delay,
-                context,
-            ))
+            Ok(NativeProcess::start_answering(answers, context))
         }
         .boxed_local()
     }

@@ -1,6 +1,7 @@
 //! TestPool: a real process manager for one test.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -45,41 +46,6 @@ pub struct TestPoolBuilder {
 }
 
 impl TestPoolBuilder {
-    fn new() -> Self {
-        Self {
-            settings: ManagerSettings {
-                limits: Limits {
-                    hard_limit: 3,
-                    soft_limit: 2,
-                    affinity_wait: Duration::ZERO,
-                },
-                processes_max: None,
-                pools_max: 256,
-                tenants: Default::default(),
-                pools: BTreeMap::new(),
-                service_terms: BTreeMap::new(),
-                os_process_timeout: Duration::from_secs(5),
-                idle_limit: Duration::from_secs(300),
-                stop_grace: Duration::from_millis(400),
-                line_bytes_max: 1 << 20,
-                log_lines_max: 100,
-                log_bytes_max: 1 << 20,
-                reuse: Some(Reuse::Any),
-                isolates_max: 32,
-                db_tag: DbTag::Name,
-                reset_config: Arc::from("{}"),
-                languages: Registry::new(),
-                external: BTreeSet::new(),
-                cells: Cells::default(),
-            },
-            started: Started::default(),
-            scripts: Vec::new(),
-            default_language: None,
-            metrics: Metrics::new(),
-            log: Logger::root(slog::Discard, slog::o!()),
-        }
-    }
-
     /// Sets `os_process_limit`, 3 by default.
     #[must_use]
     pub fn hard_limit(mut self, processes: u32) -> Self {
@@ -183,7 +149,38 @@ pub struct TestPool {
 impl TestPool {
     /// Starts building a pool with hard limit 3 and soft limit 2, the limits of CouchDB's own tests.
     pub fn builder() -> TestPoolBuilder {
-        TestPoolBuilder::new()
+        TestPoolBuilder {
+            settings: ManagerSettings {
+                limits: Limits {
+                    hard_limit: 3,
+                    soft_limit: 2,
+                    affinity_wait: Duration::ZERO,
+                },
+                processes_max: None,
+                pools_max: 256,
+                tenants: Default::default(),
+                pools: BTreeMap::new(),
+                service_terms: BTreeMap::new(),
+                os_process_timeout: Duration::from_secs(5),
+                idle_limit: Duration::from_secs(300),
+                stop_grace: Duration::from_millis(400),
+                line_bytes_max: 1 << 20,
+                log_lines_max: 100,
+                log_bytes_max: 1 << 20,
+                reuse: Some(Reuse::Any),
+                isolates_max: 32,
+                db_tag: DbTag::Name,
+                reset_config: Arc::from("{}"),
+                languages: Registry::new(),
+                external: BTreeSet::new(),
+                cells: Cells::default(),
+            },
+            started: Started::default(),
+            scripts: Vec::new(),
+            default_language: None,
+            metrics: Metrics::new(),
+            log: Logger::root(slog::Discard, slog::o!()),
+        }
     }
 
     /// Makes a scripted client.
@@ -221,8 +218,11 @@ impl TestPool {
     /// Returns a request for a process of the default language that knows the design document `id` of `db`, which has a
     /// fixed body.
     pub fn ddoc(&self, db: &str, id: &str) -> Want {
-        let body = format!(r#""language":"{}""#, self.default_language);
-        self.ddoc_with(db, id, &body)
+        self.ddoc_with(
+            db,
+            id,
+            &format!(r#""language":"{}""#, self.default_language),
+        )
     }
 
     /// Returns a request for a process that knows the design document `id` of `db` with these further members, given as
@@ -262,8 +262,11 @@ impl TestPool {
     /// There is no such pool.
     pub async fn status_of(&self, language: &str) -> PoolStatus {
         let name = LanguageName::new(language);
-        let pools = self.statuses(Some(name.to_string())).await;
-        let pool = pools.into_iter().next();
+        let pool = self
+            .statuses(Some(name.to_string()))
+            .await
+            .into_iter()
+            .next();
         pool.unwrap_or_else(|| panic!("there is no pool '{language}'"))
     }
 
@@ -324,8 +327,10 @@ impl TestPool {
         M::Result: Send,
         ProcManager: Handler<M>,
     {
-        let answer = self.manager().send(message).await;
-        answer.unwrap_or_else(|_| panic!("the process manager is gone"))
+        self.manager()
+            .send(message)
+            .await
+            .unwrap_or_else(|_| panic!("the process manager is gone"))
     }
 
     /// Stops the pool and proves that nothing is left: no client with a process or request, no process actor, child,
@@ -372,11 +377,14 @@ impl TestPool {
             .iter()
             .flat_map(ScriptedChild::grandchildren)
             .collect();
-        let what = format!("no child of {groups:?} and no grandchild of {grandchildren:?} is left");
-        eventually(&what, async || alive(&groups, &grandchildren).is_empty()).await;
+        eventually(
+            &format!("no child of {groups:?} and no grandchild of {grandchildren:?} is left"),
+            async || alive(&groups, &grandchildren).is_empty(),
+        )
+        .await;
         self.scripts.iter().for_each(ScriptedChild::remove_folder);
         // Just removed: this finds a folder that was recreated.
-        let is_gone = |child: &ScriptedChild| !child.folder().exists();
-        assert!(self.scripts.iter().all(is_gone), "a file is left");
+        let mut folders = self.scripts.iter().map(ScriptedChild::folder);
+        assert!(!folders.any(Path::exists), "a file is left");
     }
 }

@@ -25,8 +25,10 @@ impl Started {
     }
 
     fn add(&self, process: ProcessRef) {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        all.push(process);
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(process);
     }
 }
 

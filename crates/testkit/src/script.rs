@@ -6,6 +6,8 @@
 use std::fmt::Write;
 use std::path::Path;
 
+use serde_json::json;
+
 /// One step of a scripted child.
 #[derive(Clone, Debug)]
 pub enum Step {
@@ -57,17 +59,17 @@ impl Step {
 
     /// Prints a log line.
     pub fn log(text: &str) -> Self {
-        Self::Print(serde_json::json!(["log", text]).to_string())
+        Self::Print(json!(["log", text]).to_string())
     }
 
     /// Prints an error line.
     pub fn error(name: &str, reason: &str) -> Self {
-        Self::Print(serde_json::json!(["error", name, reason]).to_string())
+        Self::Print(json!(["error", name, reason]).to_string())
     }
 
     /// Prints a fatal line.
     pub fn fatal(name: &str, reason: &str) -> Self {
-        Self::Print(serde_json::json!(["fatal", name, reason]).to_string())
+        Self::Print(json!(["fatal", name, reason]).to_string())
     }
 }
 
@@ -103,17 +105,21 @@ impl Script {
     /// test's own prompt `["hang"]`.
     #[must_use]
     pub fn on(self, command: &str, steps: impl Into<Vec<Step>>) -> Self {
-        let start = serde_json::json!([command]).to_string();
-        let pattern = format!("{}*", quote(start.trim_end_matches(']')));
-        self.on_pattern(pattern, steps.into())
+        let start = json!([command]).to_string();
+        self.on_pattern(
+            format!("{}*", quote(start.trim_end_matches(']'))),
+            steps.into(),
+        )
     }
 
     /// Does `steps` when it is taught the design document `id`.
     #[must_use]
     pub fn on_teach(self, id: &str, steps: impl Into<Vec<Step>>) -> Self {
-        let start = serde_json::json!(["ddoc", "new", id]).to_string();
-        let pattern = format!("{}*", quote(start.trim_end_matches(']')));
-        self.on_pattern(pattern, steps.into())
+        let start = json!(["ddoc", "new", id]).to_string();
+        self.on_pattern(
+            format!("{}*", quote(start.trim_end_matches(']'))),
+            steps.into(),
+        )
     }
 
     /// Does `steps` for prompts that contain `text`.

@@ -33,9 +33,10 @@ const RECORDS: [&str; 3] = ["prompts", "started", "grandchildren"];
 
 impl Folder {
     fn read(&self, name: &str) -> Vec<String> {
-        let text = fs::read(self.path.join(name)).unwrap_or_default();
-        let text = String::from_utf8_lossy(&text);
-        text.lines().map(str::to_owned).collect()
+        String::from_utf8_lossy(&fs::read(self.path.join(name)).unwrap_or_default())
+            .lines()
+            .map(str::to_owned)
+            .collect()
     }
 }
 
@@ -53,8 +54,8 @@ impl ScriptedChild {
     /// The folder or the program cannot be written.
     pub fn new(script: Script) -> Self {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("settee-testkit-{}-{number}", std::process::id());
-        let folder = std::env::temp_dir().join(name);
+        let folder =
+            std::env::temp_dir().join(format!("settee-testkit-{}-{number}", std::process::id()));
         fs::create_dir_all(&folder)
             .and_then(|()| fs::write(folder.join("child.sh"), script.program(&folder)))
             .unwrap_or_else(|error| panic!("cannot write a script: {error}"));
@@ -119,8 +120,11 @@ impl ScriptedChild {
     /// None does within [`PATIENCE`](crate::PATIENCE).
     pub async fn reached(&self, name: &str) {
         let mark = self.folder.path.join(format!("mark-{name}"));
-        let what = format!("the child reaches the mark '{name}'");
-        eventually(&what, async || mark.exists()).await;
+        eventually(
+            &format!("the child reaches the mark '{name}'"),
+            async || mark.exists(),
+        )
+        .await;
     }
 
     /// Lets all its processes pass `Await(name)`, now and later.
@@ -133,15 +137,20 @@ impl ScriptedChild {
     }
 
     fn record(&self, name: &str) -> Vec<String> {
-        let kept = self.folder.records.get().and_then(|records| {
-            let place = RECORDS.iter().position(|known| *known == name)?;
-            Some(records[place].clone())
-        });
-        kept.unwrap_or_else(|| self.folder.read(name))
+        self.folder
+            .records
+            .get()
+            .and_then(|records| {
+                let place = RECORDS.iter().position(|known| *known == name)?;
+                Some(records[place].clone())
+            })
+            .unwrap_or_else(|| self.folder.read(name))
     }
 
     fn numbers(&self, name: &str) -> Vec<u32> {
-        let lines = self.record(name);
-        lines.iter().filter_map(|line| line.parse().ok()).collect()
+        self.record(name)
+            .iter()
+            .filter_map(|line| line.parse().ok())
+            .collect()
     }
 }

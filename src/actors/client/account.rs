@@ -18,7 +18,7 @@ pub(super) struct Account(RefCell<Share>);
 
 impl Account {
     /// Begins empty; `peer` is the address of a TCP peer, `uid` the user at the other end of a Unix socket.
-    pub(super) fn new(in_flight: &Arc<InFlight>, peer: Option<IpAddr>, uid: Option<u32>) -> Self {
+    pub fn new(in_flight: &Arc<InFlight>, peer: Option<IpAddr>, uid: Option<u32>) -> Self {
         let sender = Sender {
             peer: peer.map(network_of),
             uid,
@@ -28,13 +28,13 @@ impl Account {
     }
 
     /// Sets the count of bytes; `false` if the limit is reached.
-    pub(super) fn set(&self, bytes: usize) -> bool {
+    pub fn set(&self, bytes: usize) -> bool {
         let counted = if bytes > FREE_BYTES { bytes } else { 0 };
         self.0.borrow_mut().set(counted).is_ok()
     }
 
     /// Sets the count of bytes if it is lower than before.
-    pub(super) fn set_less(&self, bytes: usize) {
+    pub fn set_less(&self, bytes: usize) {
         if self.0.borrow().bytes() > bytes {
             // A lower count never fails.
             let _ = self.set(bytes);

@@ -44,13 +44,13 @@ pub(super) struct Lent<'a> {
 }
 
 impl<'a> Lent<'a> {
-    pub(super) fn of(holding: &'a Holding, end: bool) -> Self {
-        let lender = holding.lender();
+    pub fn of(holding: &'a Holding, end: bool) -> Self {
+        let lender = &holding.lender;
         Self {
             proc: holding.name.to_string(),
             pool: &lender.pool,
             lang: lender.language.as_str(),
-            os_pid: holding.shared().os_pid,
+            os_pid: holding.shared.os_pid,
             config: None,
             end,
         }
@@ -80,8 +80,10 @@ pub(super) fn take_line(session: &Rc<Session>, line: PiecedLine, ctx: &mut Conte
 
 /// Returns the design documents that requests may name by digest, if the client may call functions.
 fn ddocs_of(session: &Session) -> Option<Arc<KnownDdocs>> {
-    let may_call = session.rights().has(Right::Call);
-    may_call.then(|| Arc::clone(&session.services.ddocs))
+    session
+        .rights()
+        .has(Right::Call)
+        .then(|| Arc::clone(&session.services.ddocs))
 }
 
 fn take_request(
@@ -164,7 +166,7 @@ fn get_proc(ticket: Ticket, want: Want, timeout: Option<Duration>) {
         };
         match held {
             Ok(holding) => {
-                let config = serde_json::from_str(&holding.lender().config)
+                let config = serde_json::from_str(&holding.lender.config)
                     .expect("JSON: the arguments of reset are JSON");
                 ticket.ok(&Lent {
                     config: Some(config),
@@ -183,7 +185,7 @@ fn attach(ticket: Ticket, want: Want, end: bool, ctx: &mut Context<Client>) {
     session.pause_reading();
     session.set_tunnel();
     let get = async move {
-        let proc = session.query_servers.caller().get_clean_proc(&want, None);
+        let proc = session.query_servers.caller().get_clean_proc(&want);
         session.services.unless_stopping(proc).await
     };
     // Ends with the deadlines of the request and the reset, or with the connection.

@@ -21,7 +21,7 @@ pub(super) struct Cancellable {
 }
 
 impl Cancellable {
-    pub(super) fn of(ticket: &Ticket) -> Self {
+    pub fn of(ticket: &Ticket) -> Self {
         let (cancel, cancelled) = oneshot::channel();
         let session = Rc::clone(ticket.session());
         let id: Box<str> = ticket.id().into();
@@ -36,7 +36,7 @@ impl Cancellable {
     }
 
     /// Performs the call; `None` if it is cancelled before its end.
-    pub(super) async fn perform<T>(mut self, call: impl Future<Output = T>) -> Option<T> {
+    pub async fn perform<T>(mut self, call: impl Future<Output = T>) -> Option<T> {
         tokio::select! {
             value = call => Some(value),
             Ok(()) = &mut self.cancelled => None,
@@ -60,9 +60,14 @@ impl Drop for Cancellable {
 
 impl Session {
     /// Cancels calls by the JSON text of their request id. Returns false if none is in progress.
-    pub(super) fn cancel(&self, id: &str) -> bool {
+    pub fn cancel(&self, id: &str) -> bool {
         let calls = self.cancels.borrow_mut().remove(id);
-        let sent = calls.into_iter().flatten().map(|call| call.send(()));
-        sent.filter(Result::is_ok).count() > 0
+        calls
+            .into_iter()
+            .flatten()
+            .map(|call| call.send(()))
+            .filter(Result::is_ok)
+            .count()
+            > 0
     }
 }

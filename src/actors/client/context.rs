@@ -21,32 +21,32 @@ use crate::otp::registered_name::RegisteredName;
 use crate::query_server::known_ddocs::KnownDdocs;
 
 pub(crate) struct ClientContext {
-    pub(crate) manager: RegisteredName<ProcManager>,
-    pub(crate) config: RegisteredName<ConfigListener>,
+    pub manager: RegisteredName<ProcManager>,
+    pub config: RegisteredName<ConfigListener>,
     /// The service's metrics.
-    pub(crate) metrics: Metrics,
+    pub metrics: Metrics,
     /// Records of finished function calls.
-    pub(crate) records: Rc<CallRecords>,
-    pub(crate) replications: ReplicatorApi,
+    pub records: Rc<CallRecords>,
+    pub replications: ReplicatorApi,
     /// The memory shared by requests and replies.
-    pub(crate) in_flight: Arc<InFlight>,
+    pub in_flight: Arc<InFlight>,
     /// Design documents that calls may name by digest.
-    pub(crate) ddocs: Arc<KnownDdocs>,
+    pub ddocs: Arc<KnownDdocs>,
     /// Whether the daemon is drained.
-    pub(crate) drain: Drain,
+    pub drain: Drain,
     /// Authenticates users; unused if no login is required.
-    pub(crate) authority: Arc<Authority>,
+    pub authority: Arc<Authority>,
     /// The processes held by connections.
-    pub(crate) held: AllHeld,
+    pub held: AllHeld,
     /// The users of this machine.
-    pub(crate) user_names: Arc<UserNames>,
+    pub user_names: Arc<UserNames>,
     /// Whether waiters for a process are refused.
-    pub(crate) stopping: watch::Sender<bool>,
+    pub stopping: watch::Sender<bool>,
 }
 
 impl ClientContext {
     /// Refuses current and later waiters for a process: they could no longer use one.
-    pub(crate) fn refuse_waiters(&self) {
+    pub fn refuse_waiters(&self) {
         self.stopping.send_replace(true);
     }
 

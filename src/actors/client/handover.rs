@@ -22,7 +22,6 @@ use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 
 use super::relay::{Relay, RelayTerms, Resume, Signal};
-use super::session::Session;
 use super::ticket::Ticket;
 use super::tunnel_end::TunnelEnd;
 use super::{Client, Mode};
@@ -41,8 +40,7 @@ pub(super) struct Expected {
 
 /// Answers `attach`, and expects the pipes next.
 pub(super) fn expect(ticket: Ticket, want: Want) {
-    let session = Rc::clone(ticket.session());
-    session.expect_pipes(Expected {
+    ticket.session().expect_pipes(Expected {
         id: ticket.id().into(),
         want,
         came: Vec::new(),
@@ -52,7 +50,7 @@ pub(super) fn expect(ticket: Ticket, want: Want) {
 
 impl Expected {
     /// Reads from a connection, and keeps descriptors received with the bytes.
-    pub(super) fn read(&mut self, socket: BorrowedFd<'_>, bytes: &mut [u8]) -> io::Result<usize> {
+    pub fn read(&mut self, socket: BorrowedFd<'_>, bytes: &mut [u8]) -> io::Result<usize> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(PIPES))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let flags = RecvFlags::CMSG_CLOEXEC;
@@ -65,11 +63,6 @@ impl Expected {
         }
         Ok(received.bytes)
     }
-
-    fn pipes(self) -> (Box<str>, Want, Option<(OwnedFd, OwnedFd)>) {
-        let mut came = self.came.into_iter();
-        (self.id, self.want, came.next().zip(came.next()))
-    }
 }
 
 /// A running relay. Dropping this aborts its task.
@@ -80,7 +73,7 @@ pub(super) struct RunningRelay {
 
 impl RunningRelay {
     /// Sends the relay a signal, which is lost if the relay has just ended.
-    pub(super) fn tell(&self, signal: Signal) {
+    pub fn tell(&self, signal: Signal) {
         let _ = self.signals.send(signal);
     }
 }
@@ -94,7 +87,9 @@ impl Drop for RunningRelay {
 impl Client {
     /// Serves the pipes received with a line.
     pub(super) fn take_over(&mut self, expected: Expected, line: &[u8], ctx: &mut Context<Self>) {
-        let (id, want, pipes) = expected.pipes();
+        let Expected { id, want, came } = expected;
+        let mut came = came.into_iter();
+        let pipes = came.next().zip(came.next());
         let resume = match Resume::read(line) {
             Ok(resume) => resume,
             Err(error) => {
@@ -113,9 +108,8 @@ impl Client {
         let relay = pipes
             .ok_or_else(|| io::Error::other("the line must carry two descriptors"))
             .and_then(|pipes| {
-                let session: Rc<Session> = Rc::clone(&self.session);
                 let down = ctx.address().recipient();
-                Relay::new(session, pipes, resume, terms, told, down)
+                Relay::new(Rc::clone(&self.session), pipes, resume, terms, told, down)
             });
         let relay = match relay {
             Ok(relay) => relay,

@@ -8,7 +8,7 @@
 //! LIMITS    Counts only processes that connections hold: not those lent to function calls, or to `settee attach` over
 //!           its own pipes. Loans made without a limit do not count after a change that sets one.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::net::IpAddr;
 use std::rc::{Rc, Weak};
 
@@ -36,19 +36,22 @@ pub(super) enum HeldBy {
 #[derive(Default)]
 pub(crate) struct AllHeld {
     held: RefCell<FxHashMap<HeldBy, Vec<Weak<Holding>>>>,
-    sweep_at: RefCell<usize>,
+    sweep_at: Cell<usize>,
 }
 
 impl AllHeld {
     /// Counts a process for its holder; false if the holder has reached its maximum for the pool.
     fn add(&self, holder: HeldBy, holding: &Rc<Holding>, max: u32) -> bool {
-        self.sweep();
         let mut all = self.held.borrow_mut();
+        if all.len() >= self.sweep_at.get().max(HOLDERS_SWEEP_MIN) {
+            all.retain(|_, held| held.iter().any(|one| one.strong_count() > 0));
+            self.sweep_at.set(all.len() * 2);
+        }
         let held = all.entry(holder).or_default();
         held.retain(|other| other.upgrade().is_some_and(|other| other.is_held()));
         let same_pool = |other: &Weak<Holding>| {
             let other = other.upgrade();
-            other.is_some_and(|other| other.lender().pool == holding.lender().pool)
+            other.is_some_and(|other| other.lender.pool == holding.lender.pool)
         };
         let count = held.iter().filter(|other| same_pool(other)).count();
         let fits = count < max as usize;
@@ -57,15 +60,6 @@ impl AllHeld {
         }
         fits
     }
-
-    fn sweep(&self) {
-        let mut all = self.held.borrow_mut();
-        let mut sweep_at = self.sweep_at.borrow_mut();
-        if all.len() >= (*sweep_at).max(HOLDERS_SWEEP_MIN) {
-            all.retain(|_, held| held.iter().any(|one| one.strong_count() > 0));
-            *sweep_at = all.len() * 2;
-        }
-    }
 }
 
 impl Session {
@@ -73,8 +67,8 @@ impl Session {
     ///
     /// # Errors
     /// The maximum is reached; the error names the remedy.
-    pub(super) fn take_within_limit(&self, holding: &Rc<Holding>) -> Result<(), ErrorReply> {
-        let max = holding.lender().held_max;
+    pub fn take_within_limit(&self, holding: &Rc<Holding>) -> Result<(), ErrorReply> {
+        let max = holding.lender.held_max;
         let (true, Some(holder)) = (max > 0, self.holder()) else {
             return Ok(());
         };
@@ -84,6 +78,6 @@ impl Session {
         if let Some(lease) = holding.take() {
             lease.put_back();
         }
-        Err(ErrorReply::too_many_held(&holding.lender().pool, max))
+        Err(ErrorReply::too_many_held(&holding.lender.pool, max))
     }
 }

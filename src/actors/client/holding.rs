@@ -42,14 +42,14 @@ enum QueuedCall {
 
 pub(super) struct Holding {
     /// The client's name for the process.
-    pub(super) name: ProcToken,
+    pub name: ProcToken,
     /// `None` once it is returned.
     lease: RefCell<Option<Lease>>,
     /// Oldest first.
     queue: RefCell<VecDeque<QueuedCall>>,
     /// State of the process that outlives it.
-    shared: Arc<ProcShared>,
-    lender: Arc<Lender>,
+    pub shared: Arc<ProcShared>,
+    pub lender: Arc<Lender>,
     /// Whether it is returned after the queued calls.
     going_back: Cell<bool>,
     /// Whether a task is taking answers.
@@ -59,7 +59,7 @@ pub(super) struct Holding {
 }
 
 impl Holding {
-    pub(super) fn new(lease: Lease) -> Rc<Self> {
+    pub fn new(lease: Lease) -> Rc<Self> {
         let name = ProcToken {
             proc: lease.proc,
             token: lease.token,
@@ -76,25 +76,17 @@ impl Holding {
         })
     }
 
-    pub(super) fn shared(&self) -> &ProcShared {
-        &self.shared
-    }
-
-    pub(super) fn lender(&self) -> &Lender {
-        &self.lender
-    }
-
-    pub(super) fn take(&self) -> Option<Lease> {
+    pub fn take(&self) -> Option<Lease> {
         self.lease.take()
     }
 
     /// Returns whether the client holds it and is not returning it.
-    pub(super) fn is_held(&self) -> bool {
+    pub fn is_held(&self) -> bool {
         self.is_alive() && !self.going_back.get()
     }
 
     /// Returns whether the process runs and is held.
-    pub(super) fn is_alive(&self) -> bool {
+    pub fn is_alive(&self) -> bool {
         let lease = self.lease.borrow();
         lease
             .as_ref()
@@ -103,7 +95,7 @@ impl Holding {
 
     /// Sends a command, or a line of a tunnel, whose answer includes all output before it. With `report`, the reply to
     /// a command includes earlier reports.
-    pub(super) fn prompt(
+    pub fn prompt(
         self: &Rc<Self>,
         ticket: Ticket,
         line: Bytes,
@@ -115,43 +107,40 @@ impl Holding {
             let loan = self.loan.get_or_init(|| Loan::of_prompts(who()));
             Arc::clone(loan)
         });
-        let request = self.lease.borrow().as_ref().map(|lease| {
-            let Lease { process, token, .. } = lease;
-            if ticket.is_tunnel() {
+        self.call(ticket, |ticket, Lease { process, token, .. }| {
+            let answer = if ticket.is_tunnel() {
                 process.prompt_verbatim(*token, line, timeout)
             } else {
                 process.prompt_for(loan.clone(), *token, line, timeout)
-            }
+            };
+            QueuedCall::Prompt(ticket, answer, loan)
         });
-        match request {
-            Some(request) => self.queue(
-                ticket.session().clone(),
-                QueuedCall::Prompt(ticket, request, loan),
-            ),
-            None => ticket.error(&ErrorReply::not_holder().about(self.name)),
-        }
     }
 
     /// Changes the timeout of later prompts.
-    pub(super) fn set_timeout(self: &Rc<Self>, ticket: Ticket, timeout: Duration) {
-        let request = self.lease.borrow().as_ref().map(|lease| {
-            let token = lease.token;
-            lease
-                .process
-                .set_timeout
-                .send(SetTimeout { token, timeout })
+    pub fn set_timeout(self: &Rc<Self>, ticket: Ticket, timeout: Duration) {
+        self.call(ticket, |ticket, Lease { process, token, .. }| {
+            let token = *token;
+            let answer = process.set_timeout.send(SetTimeout { token, timeout });
+            QueuedCall::Timeout(ticket, answer)
         });
-        match request {
-            Some(request) => self.queue(
-                ticket.session().clone(),
-                QueuedCall::Timeout(ticket, request),
-            ),
-            None => ticket.error(&ErrorReply::not_holder().about(self.name)),
+    }
+
+    /// Makes a call with the lease, and queues it; an error if the process was returned.
+    fn call(self: &Rc<Self>, ticket: Ticket, call: impl FnOnce(Ticket, &Lease) -> QueuedCall) {
+        let session = Rc::clone(ticket.session());
+        let called = match &*self.lease.borrow() {
+            Some(lease) => Ok(call(ticket, lease)),
+            None => Err(ticket),
+        };
+        match called {
+            Ok(entry) => self.queue(session, entry),
+            Err(ticket) => ticket.error(&ErrorReply::not_holder().about(self.name)),
         }
     }
 
     /// Returns the process, which the client can no longer use.
-    pub(super) fn give_back(self: &Rc<Self>, ticket: Ticket, status: ReturnStatus) {
+    pub fn give_back(self: &Rc<Self>, ticket: Ticket, status: ReturnStatus) {
         self.going_back.set(true);
         if status == ReturnStatus::Ok {
             return self.queue(ticket.session().clone(), QueuedCall::Return(ticket));
@@ -203,8 +192,10 @@ impl Holding {
     }
 
     fn answer(&self, ticket: Ticket, answer: Result<Bytes, PromptError>, told: Option<Told>) {
-        let told = told.filter(|told| !told.is_empty());
-        let told = told.map(|told| members(&told)).unwrap_or_default();
+        let told = told
+            .filter(|told| !told.is_empty())
+            .map(|told| members(&told))
+            .unwrap_or_default();
         match answer {
             Ok(answer) => ticket.ok_with(&answer, &told),
             Err(error) if !ticket.is_tunnel() => {

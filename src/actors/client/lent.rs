@@ -18,10 +18,9 @@ use super::session::Phase;
 use super::{Client, Mode};
 use crate::actors::service::claims::Claim;
 use crate::actors::service::queue_place::Answer;
-use crate::functions::caller::{Caller, get_clean_proc};
+use crate::functions::caller::get_clean_proc;
 use crate::messages::client_error::ErrorReply;
-use crate::messages::proc_manager::CallError;
-use crate::messages::proc_manager::{Lease, Want};
+use crate::messages::proc_manager::{CallError, Lease, Want};
 use crate::messages::process::Fault;
 use crate::metrics::{ClientMetrics, LendEnd, ServiceMetrics};
 use crate::otp::tell::Tell;
@@ -64,8 +63,10 @@ pub(crate) struct EndCount {
 impl EndCount {
     /// Makes one for an accepted connection.
     pub fn new(metrics: Arc<ServiceMetrics>) -> Self {
-        let counted = false;
-        Self { metrics, counted }
+        Self {
+            metrics,
+            counted: false,
+        }
     }
 
     fn ended(&mut self, why: LendEnd) {
@@ -83,25 +84,6 @@ impl Drop for EndCount {
 
 /// Minimum time between two checks of the client's activity.
 const LOOK_PAUSE: Duration = Duration::from_millis(1);
-
-/// Takes a process and resets it. The claim ends once a process is lent or refused: from then on the pool's own tables
-/// count loans and waiters.
-async fn get_claimed_proc(
-    caller: &Caller,
-    want: &Want,
-    (mut claim, mut answer): (Option<Claim>, Option<Answer>),
-) -> Result<Lease, CallError> {
-    let get = async || {
-        let lease = match answer.take() {
-            Some(answer) => answer.lease().await,
-            None => caller.get_proc(want.clone(), None).await,
-        };
-        drop(claim.take());
-        lease
-    };
-    let (lease, ()) = get_clean_proc(get, Lease::reset).await?;
-    Ok(lease)
-}
 
 /// Returns an error line of the protocol.
 pub(crate) fn last_line(error: &ErrorReply) -> Vec<u8> {
@@ -121,11 +103,25 @@ impl Client {
         let session = Rc::clone(&self.session);
         let want = lending.want.clone();
         session.subscribe_revocation(ctx.address().recipient());
-        let claim = (lending.claim.take(), lending.answer.take());
-        let get =
-            async move { get_claimed_proc(session.query_servers.caller(), &want, claim).await };
+        let (mut claim, mut answer) = (lending.claim.take(), lending.answer.take());
+        let getting = async move {
+            let caller = session.query_servers.caller();
+            let get = async || {
+                let lease = match answer.take() {
+                    Some(answer) => answer.lease().await,
+                    None => caller.get_proc(want.clone(), None).await,
+                };
+                // A process is lent or refused: from now on the pool's own tables count loans and waiters.
+                drop(claim.take());
+                lease
+            };
+            let lent = get_clean_proc(get, Lease::reset).await;
+            lent.map(|(lease, ())| lease)
+        };
         // Ends with the deadlines of the request and the reset, or with the connection.
-        ctx.spawn(wrap_future::<_, Self>(get).map(|result, client, ctx| client.lent(result, ctx)));
+        ctx.spawn(
+            wrap_future::<_, Self>(getting).map(|result, client, ctx| client.lent(result, ctx)),
+        );
     }
 
     fn lent(&mut self, result: Result<Lease, CallError>, ctx: &mut Context<Self>) {
@@ -202,7 +198,7 @@ impl Client {
         }
         let process = match &self.mode {
             Mode::Tunnel(tunnel) => Some(Rc::clone(&tunnel.process)),
-            Mode::Requests | Mode::Relay(_) => None,
+            _ => None,
         };
         let session = Rc::clone(&self.session);
         let closing = async move {

@@ -36,7 +36,7 @@ pub(super) struct Lines {
 }
 
 impl Lines {
-    pub(super) fn new(session: Rc<Session>) -> Self {
+    pub fn new(session: Rc<Session>) -> Self {
         Self {
             buffer: LineBuffer::new(session.line_bytes_max()),
             session,

@@ -13,7 +13,6 @@ use actix::prelude::*;
 use bytes::Bytes;
 
 use super::Client;
-use super::session::Session;
 use super::ticket::Ticket;
 use crate::auth::LoginError;
 use crate::messages::client::{Call, Request};
@@ -65,39 +64,29 @@ pub(super) fn log_in(ticket: Ticket, name: String, password: String, ctx: &mut C
     session.pause_reading();
     let checking = async move {
         let authority = &session.services.authority;
-        let checked = authority.log_in(&name, &password, session.peer).await;
-        checked.map(|()| name)
+        authority
+            .log_in(&name, &password, session.peer)
+            .await
+            .map(|()| name)
     };
     // Ends with the check, whose queue is bounded, or with the connection.
     ctx.spawn(
         wrap_future::<_, Client>(checking).map(|result, client, ctx| {
-            client.logged_in(ticket, result, ctx);
-        }),
-    );
-}
-
-impl Client {
-    fn logged_in(
-        &mut self,
-        ticket: Ticket,
-        result: Result<String, LoginError>,
-        ctx: &mut Context<Self>,
-    ) {
-        let session: &Rc<Session> = &self.session;
-        match result {
-            Ok(user) => {
-                session.admit(user);
-                ticket.ok(&true);
-            }
-            Err(error) => {
-                ticket.error(&error.into());
-                if !session.is_admitted() {
-                    self.close(ctx);
+            match result {
+                Ok(user) => {
+                    client.session.admit(user);
+                    ticket.ok(&true);
+                }
+                Err(error) => {
+                    ticket.error(&error.into());
+                    if !client.session.is_admitted() {
+                        client.close(ctx);
+                    }
                 }
             }
-        }
-        self.session.resume_reading();
-    }
+            client.session.resume_reading();
+        }),
+    );
 }
 
 impl From<LoginError> for ErrorReply {

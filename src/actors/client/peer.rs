@@ -3,7 +3,6 @@
 //! LIMITS    Names of users are those of `/etc/passwd` at the service's start; others are shown as numbers.
 
 use std::fs;
-use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 use tokio::net::UnixStream;
@@ -18,7 +17,7 @@ pub(crate) struct UserNames(FxHashMap<u32, String>);
 
 impl UserNames {
     /// Reads the names of this machine. Blocks.
-    pub(crate) fn read() -> Self {
+    pub fn read() -> Self {
         Self::of(&fs::read_to_string("/etc/passwd").unwrap_or_default())
     }
 
@@ -69,14 +68,6 @@ pub(super) fn holder(stream: &Stream, names: &UserNames) -> Holder {
             ..Holder::default()
         },
     }
-}
-
-/// Returns the peer after a user's login.
-pub(super) fn logged_in(stream: &Stream, names: &UserNames, user: &str) -> Arc<Holder> {
-    Arc::new(Holder {
-        user: Some(user.to_owned()),
-        ..holder(stream, names)
-    })
 }
 
 #[cfg(test)]

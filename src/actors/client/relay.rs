@@ -38,8 +38,7 @@ use super::lent::last_line;
 use super::session::Session;
 use super::tunnel_end::{TunnelEnd, give_back};
 use crate::messages::client_error::ErrorReply;
-use crate::messages::proc_manager::CallError;
-use crate::messages::proc_manager::{GetProcError, Lease, Want};
+use crate::messages::proc_manager::{CallError, GetProcError, Lease, Want};
 use crate::messages::process::{Answer, PromptError};
 use crate::otp::clock::Clock;
 use crate::otp::pid::Down;
@@ -68,11 +67,11 @@ const SIGNALLED: i32 = 128;
 #[derive(Clone, Debug)]
 pub(super) struct RelayTerms {
     /// The processes that may serve it.
-    pub(super) want: Want,
+    pub want: Want,
     /// How long an idle process is kept.
-    pub(super) idle_max: Duration,
+    pub idle_max: Duration,
     /// How long the client waits for an answer, unless its `reset` says otherwise.
-    pub(super) patience: Duration,
+    pub patience: Duration,
 }
 
 /// Messages from an actor to its relay.
@@ -133,7 +132,7 @@ impl Relay {
     ///
     /// # Errors
     /// They are not pipes, the event loop cannot watch them, or the client's lessons are too large.
-    pub(super) fn new(
+    pub fn new(
         session: Rc<Session>,
         (input, output): (OwnedFd, OwnedFd),
         resume: Option<Resume>,
@@ -144,7 +143,7 @@ impl Relay {
         let line_bytes_max = session.line_bytes_max();
         let clock = Clock::new();
         let mut taught = Taught::new(line_bytes_max);
-        let mut input = InputPipe::new(input, line_bytes_max, Arc::clone(session.metrics()))?;
+        let mut input = InputPipe::new(input, line_bytes_max, Arc::clone(&session.terms.metrics))?;
         if let Some(resume) = resume {
             let unread = resume.restore(&mut taught);
             input.begin_with(unread.ok_or_else(|| {
@@ -154,7 +153,7 @@ impl Relay {
         }
         Ok(Self {
             input,
-            output: OutputPipe::new(output, Arc::clone(session.metrics()))?,
+            output: OutputPipe::new(output, Arc::clone(&session.terms.metrics))?,
             taught,
             session,
             signals,
@@ -177,7 +176,7 @@ impl Relay {
     }
 
     /// Serves the client until its input ends, it stops reading, its process ends by itself, or the service stops.
-    pub(super) async fn run(mut self) -> TunnelEnd {
+    pub async fn run(mut self) -> TunnelEnd {
         // Prepares a process while the client is still starting.
         self.ask();
         loop {
@@ -196,7 +195,9 @@ impl Relay {
                 Event::Stop => return self.stop().await,
             };
             if let Some(end) = end {
-                return self.end_with(end).await;
+                // If this times out, the client still learns how it ended.
+                self.flush().await;
+                return end;
             }
         }
     }
@@ -400,10 +401,7 @@ impl Relay {
     }
 
     fn process_is_gone(&self) -> bool {
-        match &self.loan {
-            Loan::Held(held) => held.is_gone(),
-            Loan::None | Loan::Asked(_) => false,
-        }
+        matches!(&self.loan, Loan::Held(held) if held.is_gone())
     }
 
     /// Handles the end of the process. If it ended by itself, so does the client; if the service or the system ended
@@ -435,15 +433,13 @@ impl Relay {
     async fn finish(mut self) -> TunnelEnd {
         match std::mem::replace(&mut self.loan, Loan::None) {
             Loan::Held(held) => give_back(held.lease).await,
-            Loan::None | Loan::Asked(_) => TunnelEnd::alive(),
+            _ => TunnelEnd::alive(),
         }
     }
 
     /// Ends with the service, and returns the state for its successor, unless it is in the middle of an answer.
     async fn stop(mut self) -> TunnelEnd {
-        let flushed = std::future::poll_fn(|cx| self.output.poll_flush(cx));
-        let flushed = actix_rt::time::timeout(LAST_WORDS_WAIT, flushed).await;
-        let is_flushed = matches!(flushed, Ok(Ok(())));
+        let is_flushed = self.flush().await;
         let resume = is_flushed.then(|| self.resume()).flatten();
         TunnelEnd::ended("was ended: the service is shutting down")
             .with_resume(resume, self.terms.patience)
@@ -456,11 +452,10 @@ impl Relay {
         TunnelEnd::ended("was ended because of a line that is too long")
     }
 
-    /// Ends the relay, after writing the pending answers as far as the client reads them in time.
-    async fn end_with(mut self, end: TunnelEnd) -> TunnelEnd {
+    /// Writes the pending answers; returns whether the client has read them in time.
+    async fn flush(&mut self) -> bool {
         let flushed = std::future::poll_fn(|cx| self.output.poll_flush(cx));
-        // If this times out, the client still learns how it ended.
-        let _ = actix_rt::time::timeout(LAST_WORDS_WAIT, flushed).await;
-        end
+        let flushed = actix_rt::time::timeout(LAST_WORDS_WAIT, flushed).await;
+        matches!(flushed, Ok(Ok(())))
     }
 }

@@ -37,6 +37,7 @@ use crate::messages::client_error::ErrorReply;
 use crate::messages::proc_manager::{GetProcError, TenantName, Want};
 use crate::metrics::ClientMetrics;
 use crate::pace::Pace;
+use crate::query_server::status::Holder;
 use child::pipe::read_chunk;
 use policy::pool::Token;
 
@@ -70,17 +71,17 @@ pub(super) struct Load {
 }
 
 impl Load {
-    pub(super) fn add(&self, bytes: usize) {
+    pub fn add(&self, bytes: usize) {
         self.requests.set(self.requests.get() + 1);
         self.bytes.set(self.bytes.get() + bytes);
     }
 
-    pub(super) fn remove(&self, bytes: usize) {
+    pub fn remove(&self, bytes: usize) {
         self.requests.set(self.requests.get() - 1);
         self.bytes.set(self.bytes.get() - bytes);
     }
 
-    pub(super) fn is_over(&self, requests_max: usize, bytes_max: usize) -> bool {
+    pub fn is_over(&self, requests_max: usize, bytes_max: usize) -> bool {
         self.requests.get() >= requests_max || self.bytes.get() >= bytes_max
     }
 }
@@ -89,15 +90,15 @@ impl Load {
 pub(super) struct Session {
     stream: Stream,
     /// The TCP peer's address.
-    pub(super) peer: Option<IpAddr>,
+    pub peer: Option<IpAddr>,
     /// The user at the other end of the Unix socket.
     uid: Option<u32>,
     /// The authenticated user.
     user: RefCell<Option<String>>,
-    terms: SessionTerms,
-    pub(super) services: Rc<ClientContext>,
+    pub terms: SessionTerms,
+    pub services: Rc<ClientContext>,
     /// Borrows processes and runs functions for this connection.
-    pub(super) query_servers: QueryServers,
+    pub query_servers: QueryServers,
     phase: Cell<Phase>,
     unsent: RefCell<Unsent>,
     /// Whether a task is waiting to write once the socket is writable.
@@ -105,15 +106,15 @@ pub(super) struct Session {
     /// Woken when reading may continue, or when the connection has ended.
     reader: RefCell<Option<Waker>>,
     /// Requests that count toward pausing.
-    pub(super) in_hand: Load,
+    pub in_hand: Load,
     /// Requests that wait for a process, and do not count.
-    pub(super) waiting: Load,
+    pub waiting: Load,
     /// Whether reading is paused until a process is lent or refused, or a login is checked.
     paused: Cell<bool>,
     /// Whether the connection is, or was, a tunnel.
     is_tunnel: Cell<bool>,
     /// The pipes that an attached client sends next.
-    expected: RefCell<Option<Expected>>,
+    pub expected: RefCell<Option<Expected>>,
     /// Why the connection ends, unless the client or a stop ends it; the first reason is kept. Sent as the last line of
     /// a service's connection.
     close_reason: RefCell<Option<ErrorReply>>,
@@ -123,7 +124,7 @@ pub(super) struct Session {
     last_activity: Cell<Instant>,
     held: RefCell<FxHashMap<Token, Rc<Holding>>>,
     /// Senders that cancel function calls, by the JSON text of the request ids.
-    pub(super) cancels: RefCell<FxHashMap<Box<str>, Vec<oneshot::Sender<()>>>>,
+    pub cancels: RefCell<FxHashMap<Box<str>, Vec<oneshot::Sender<()>>>>,
     /// Tracks how fast the client reads its replies.
     pace: Pace,
     account: Account,
@@ -137,16 +138,16 @@ pub(super) struct Session {
 /// A connection's initial permissions and limits.
 pub(super) struct SessionTerms {
     /// Maximum length of a line, in bytes, once a required login is done.
-    pub(super) line_bytes_max: usize,
+    pub line_bytes_max: usize,
     /// Whether no login is needed, even on TCP.
-    pub(super) open: bool,
-    pub(super) metrics: Arc<ClientMetrics>,
+    pub open: bool,
+    pub metrics: Arc<ClientMetrics>,
     /// How long the client may leave its replies unread.
-    pub(super) write_timeout: Duration,
+    pub write_timeout: Duration,
 }
 
 impl Session {
-    pub(super) fn new(
+    pub fn new(
         stream: Stream,
         services: Rc<ClientContext>,
         caller: Caller,
@@ -195,19 +196,23 @@ impl Session {
     }
 
     /// Returns whether calls are allowed: on TCP, after a login.
-    pub(super) fn is_admitted(&self) -> bool {
+    pub fn is_admitted(&self) -> bool {
         self.terms.open || self.is_local() || self.user.borrow().is_some()
     }
 
     /// Admits an authenticated user.
-    pub(super) fn admit(&self, user: String) {
-        let who = peer::logged_in(&self.stream, &self.services.user_names, &user);
-        self.query_servers.caller().speak_for(Some(who));
+    pub fn admit(&self, user: String) {
+        let who = Holder {
+            user: Some(user.clone()),
+            ..peer::holder(&self.stream, &self.services.user_names)
+        };
+        let caller = self.query_servers.caller();
+        caller.speak_for(Some(Arc::new(who)));
         self.user.replace(Some(user));
     }
 
     /// Returns its rights under the current configuration.
-    pub(super) fn rights(&self) -> Rights {
+    pub fn rights(&self) -> Rights {
         match &*self.user.borrow() {
             Some(user) => self.services.authority.rights(user),
             None => peer::local_rights(self.uid),
@@ -215,7 +220,7 @@ impl Session {
     }
 
     /// Returns the holder that `held_max` counts its processes for.
-    pub(super) fn holder(&self) -> Option<HeldBy> {
+    pub fn holder(&self) -> Option<HeldBy> {
         let user = self.user.borrow().clone().map(HeldBy::User);
         let address = self.peer.map(|peer| HeldBy::Address(network_of(peer)));
         user.or(address).or(self.uid.map(HeldBy::Uid))
@@ -223,7 +228,7 @@ impl Session {
 
     /// Makes the user the tenant of functions without a database, so that clients started by a program share
     /// processes, as CouchDB's do.
-    pub(super) fn in_its_name(&self, want: Want) -> Want {
+    pub fn in_its_name(&self, want: Want) -> Want {
         let user = match (&want.tenant, self.holder()) {
             (TenantName::Client, Some(HeldBy::User(name))) => format!("user {name}"),
             (TenantName::Client, Some(HeldBy::Uid(uid))) => format!("uid {uid}"),
@@ -232,7 +237,7 @@ impl Session {
         want.of(TenantName::User(user.into()))
     }
 
-    pub(super) fn line_bytes_max(&self) -> usize {
+    pub fn line_bytes_max(&self) -> usize {
         if self.is_admitted() {
             self.terms.line_bytes_max
         } else {
@@ -240,31 +245,26 @@ impl Session {
         }
     }
 
-    pub(super) fn phase(&self) -> Phase {
+    pub fn phase(&self) -> Phase {
         self.phase.get()
     }
 
     /// Advances to a later phase, never back.
-    pub(super) fn set_phase(&self, phase: Phase) {
+    pub fn set_phase(&self, phase: Phase) {
         self.phase.set(self.phase.get().max(phase));
         self.wake_reader();
     }
 
     /// Returns whether every open request is answered and written.
-    pub(super) fn is_quiet(&self) -> bool {
+    pub fn is_quiet(&self) -> bool {
         let in_hand = self.in_hand.requests.get() + self.waiting.requests.get();
         in_hand == 0 && self.unsent.borrow().is_empty()
     }
 
-    /// Returns whether the connection has no state that the client would lose.
-    fn is_idle(&self) -> bool {
-        let holds = self.is_tunnel.get() || self.paused.get() || !self.held.borrow().is_empty();
-        self.is_quiet() && !holds && self.phase.get() == Phase::Open
-    }
-
-    /// Ends the connection if it is idle. Returns whether it did.
-    pub(super) fn end_if_idle(&self) -> bool {
-        let is_idle = self.is_idle();
+    /// Ends the connection if it has no state that the client would lose. Returns whether it did.
+    pub fn end_if_idle(&self) -> bool {
+        let holds = self.is_tunnel.get() || self.paused.get() || self.holds();
+        let is_idle = self.is_quiet() && !holds && self.phase.get() == Phase::Open;
         if is_idle {
             self.end();
         }
@@ -272,24 +272,24 @@ impl Session {
     }
 
     /// Counts open requests, with `partial` bytes of an incomplete line; `false` if the limit is reached.
-    pub(super) fn count_partial(&self, partial: usize) -> bool {
+    pub fn count_partial(&self, partial: usize) -> bool {
         self.partial_bytes.set(partial);
         self.account.set(self.bytes())
     }
 
     /// Records that the incomplete line is complete and now a request.
-    pub(super) fn line_taken(&self) {
+    pub fn line_taken(&self) {
         self.partial_bytes.set(0);
         self.has_spoken.set(true);
     }
 
     /// Returns whether the client is in the middle of a line, has not sent one yet, or has requested a tunnel.
-    pub(super) fn is_to_speak(&self) -> bool {
+    pub fn is_to_speak(&self) -> bool {
         self.partial_bytes.get() > 0 || !self.has_spoken.get() || self.is_tunnel.get()
     }
 
     /// Recounts after a request has ended.
-    pub(super) fn count_less(&self) {
+    pub fn count_less(&self) {
         self.account.set_less(self.bytes());
     }
 
@@ -300,7 +300,7 @@ impl Session {
     }
 
     /// Returns whether more may be read.
-    pub(super) fn has_room(&self) -> bool {
+    pub fn has_room(&self) -> bool {
         !self.paused.get()
             && !self
                 .in_hand
@@ -308,58 +308,51 @@ impl Session {
             && self.unsent.borrow().len() < UNSENT_BYTES_MAX
     }
 
-    pub(super) fn pause_reading(&self) {
+    pub fn pause_reading(&self) {
         self.paused.set(true);
     }
 
-    pub(super) fn resume_reading(&self) {
+    pub fn resume_reading(&self) {
         self.paused.set(false);
         self.wake_reader();
     }
 
     /// Returns whether it is a Unix socket, which can carry descriptors.
-    pub(super) fn is_local(&self) -> bool {
+    pub fn is_local(&self) -> bool {
         matches!(self.stream, Stream::Unix(_))
     }
 
     /// Records that it now carries a process's lines, and is not idle.
-    pub(super) fn set_tunnel(&self) {
+    pub fn set_tunnel(&self) {
         self.is_tunnel.set(true);
     }
 
     /// Keeps descriptors that arrive from now on.
-    pub(super) fn expect_pipes(&self, expected: Expected) {
+    pub fn expect_pipes(&self, expected: Expected) {
         self.set_tunnel();
         self.expected.replace(Some(expected));
     }
 
-    pub(super) fn take_expected(&self) -> Option<Expected> {
-        self.expected.take()
-    }
-
-    pub(super) fn metrics(&self) -> &Arc<ClientMetrics> {
-        &self.terms.metrics
-    }
-
-    pub(super) fn wake_reader_later(&self, waker: &Waker) {
+    pub fn wake_reader_later(&self, waker: &Waker) {
         let mut reader = self.reader.borrow_mut();
-        if !reader.as_ref().is_some_and(|known| known.will_wake(waker)) {
-            *reader = Some(waker.clone());
-        }
+        // Without another clone if it is the same.
+        reader
+            .get_or_insert_with(|| waker.clone())
+            .clone_from(waker);
     }
 
-    pub(super) fn wake_reader(&self) {
+    pub fn wake_reader(&self) {
         if let Some(reader) = self.reader.take() {
             reader.wake();
         }
     }
 
     /// Returns a duplicate of the socket's descriptor.
-    pub(super) fn duplicate(&self) -> io::Result<OwnedFd> {
+    pub fn duplicate(&self) -> io::Result<OwnedFd> {
         self.stream.as_fd().try_clone_to_owned()
     }
 
-    pub(super) fn poll_read(&self, cx: &mut Context<'_>) -> Poll<io::Result<Bytes>> {
+    pub fn poll_read(&self, cx: &mut Context<'_>) -> Poll<io::Result<Bytes>> {
         loop {
             ready!(self.stream.poll_read_ready(cx))?;
             match read_chunk(|scratch| self.read(scratch)) {
@@ -392,7 +385,7 @@ impl Session {
     }
 
     /// Ends the tunnel once every open request is answered, and records the reason.
-    pub(super) fn end_tunnel(&self, why: impl Into<ErrorReply>) {
+    pub fn end_tunnel(&self, why: impl Into<ErrorReply>) {
         self.close_reason
             .borrow_mut()
             .get_or_insert_with(|| why.into());
@@ -400,7 +393,7 @@ impl Session {
     }
 
     /// Ends the connection once every open request is answered, because of a stop.
-    pub(super) fn shut_down(&self) {
+    pub fn shut_down(&self) {
         if self.phase() < Phase::Closing {
             self.is_shut_down.set(true);
         }
@@ -409,25 +402,26 @@ impl Session {
 
     /// Returns why the tunnel ends, unless the client ends it. A stop loses no read data, so other reasons take
     /// precedence.
-    pub(super) fn take_close_reason(&self) -> Option<ErrorReply> {
+    pub fn take_close_reason(&self) -> Option<ErrorReply> {
         let stopped = || {
-            let is_shut_down = self.is_shut_down.get();
-            is_shut_down.then(|| GetProcError::ShuttingDown.into())
+            self.is_shut_down
+                .get()
+                .then(|| GetProcError::ShuttingDown.into())
         };
         self.close_reason.take().or_else(stopped)
     }
 
-    pub(super) fn note_activity(&self) {
+    pub fn note_activity(&self) {
         self.last_activity.set(Instant::now());
     }
 
     /// Returns the time since the last traffic; `None` while a request is in hand.
-    pub(super) fn idle_time(&self) -> Option<Duration> {
+    pub fn idle_time(&self) -> Option<Duration> {
         (self.in_hand.requests.get() == 0).then(|| self.last_activity.get().elapsed())
     }
 
     /// Ends the connection without answering open requests.
-    pub(super) fn end(&self) {
+    pub fn end(&self) {
         self.set_phase(Phase::Over);
         self.unsent.take();
         self.held.take();

@@ -22,7 +22,7 @@ const WAITING_BYTES_MAX: usize = 16 << 20;
 impl Session {
     /// Opens a request. `id` is the JSON text of its id; `None` for a line of a tunnel, whose answer is written
     /// unchanged.
-    pub(super) fn ticket(self: &Rc<Self>, id: Option<Box<str>>, bytes: usize) -> Ticket {
+    pub fn ticket(self: &Rc<Self>, id: Option<Box<str>>, bytes: usize) -> Ticket {
         self.in_hand.add(bytes);
         Ticket {
             session: Rc::clone(self),
@@ -46,21 +46,21 @@ pub(super) struct Ticket {
 }
 
 impl Ticket {
-    pub(super) fn session(&self) -> &Rc<Session> {
+    pub fn session(&self) -> &Rc<Session> {
         &self.session
     }
 
     /// Returns the JSON text of the request's id.
-    pub(super) fn id(&self) -> &str {
+    pub fn id(&self) -> &str {
         self.id.as_deref().unwrap_or("null")
     }
 
-    pub(super) fn is_tunnel(&self) -> bool {
+    pub fn is_tunnel(&self) -> bool {
         self.id.is_none()
     }
 
     /// Counts the request as waiting for a process; `None` if it was refused because too many are waiting.
-    pub(super) fn wait_for_process(mut self) -> Option<Self> {
+    pub fn wait_for_process(mut self) -> Option<Self> {
         let session = &self.session;
         let waiting = &session.waiting;
         if waiting.is_over(WAITING_MAX, WAITING_BYTES_MAX) {
@@ -74,12 +74,12 @@ impl Ticket {
     }
 
     /// Answers with a value, JSON text, without flushing.
-    pub(super) fn ok_later(self, json: impl Into<Bytes>) {
+    pub fn ok_later(self, json: impl Into<Bytes>) {
         self.ok_with(&json.into(), b"");
     }
 
     /// As [`Self::ok_later`], with further members, each preceded by a comma.
-    pub(super) fn ok_with(mut self, json: &Bytes, members: &[u8]) {
+    pub fn ok_with(mut self, json: &Bytes, members: &[u8]) {
         self.answered = true;
         match &self.id {
             Some(id) => {
@@ -91,20 +91,15 @@ impl Ticket {
     }
 
     /// Answers with a value.
-    pub(super) fn ok(self, value: &impl Serialize) {
+    pub fn ok(self, value: &impl Serialize) {
         let json = serde_json::to_vec(value).expect("JSON: plain values can be written");
         let session = Rc::clone(&self.session);
         self.ok_later(json);
         session.flush();
     }
 
-    /// Answers with an error, without flushing.
-    pub(super) fn error_later(self, error: &ErrorReply) {
-        self.error_with(error, b"");
-    }
-
-    /// As [`Self::error_later`], with further members, each preceded by a comma.
-    pub(super) fn error_with(mut self, error: &ErrorReply, members: &[u8]) {
+    /// Answers with an error and further members, each preceded by a comma, without flushing.
+    pub fn error_with(mut self, error: &ErrorReply, members: &[u8]) {
         self.answered = true;
         if let Some(id) = &self.id {
             self.session.push_error_with(id, error, members);
@@ -112,9 +107,9 @@ impl Ticket {
     }
 
     /// Answers with an error.
-    pub(super) fn error(self, error: &ErrorReply) {
+    pub fn error(self, error: &ErrorReply) {
         let session = Rc::clone(&self.session);
-        self.error_later(error);
+        self.error_with(error, b"");
         session.flush();
     }
 }

@@ -34,12 +34,12 @@ pub(super) struct TunnelEnd {
 }
 
 impl TunnelEnd {
-    pub(super) fn of(shared: &ProcShared) -> Self {
+    pub fn of(shared: &ProcShared) -> Self {
         shared.exit_error().map_or_else(Self::alive, Self::over)
     }
 
     /// Returns the outcome of a process that has ended.
-    pub(super) fn over(exit_error: &PromptError) -> Self {
+    pub fn over(exit_error: &PromptError) -> Self {
         let exit = match exit_error {
             PromptError::Exited(exit_report) => exit_report.told(),
             error => format!("was given up: {error}"),
@@ -48,7 +48,7 @@ impl TunnelEnd {
     }
 
     /// Returns the outcome if the process is alive, or if there was none at the end.
-    pub(super) fn alive() -> Self {
+    pub fn alive() -> Self {
         Self {
             alive: true,
             ..Self::default()
@@ -56,7 +56,7 @@ impl TunnelEnd {
     }
 
     /// Returns the outcome of a tunnel that ended early; `how` follows "the process".
-    pub(super) fn ended(how: &str) -> Self {
+    pub fn ended(how: &str) -> Self {
         Self {
             exit: Some(how.to_owned()),
             ..Self::default()
@@ -64,14 +64,14 @@ impl TunnelEnd {
     }
 
     /// Lets a client with this timeout continue the conversation at another service.
-    pub(super) fn with_resume(mut self, resume: Option<Resume>, patience: Duration) -> Self {
+    pub fn with_resume(mut self, resume: Option<Resume>, patience: Duration) -> Self {
         self.patience_ms = resume.is_some().then_some(patience.as_millis());
         self.resume = resume;
         self
     }
 
     /// Returns the outcome for a client that has no process and will get none.
-    pub(super) fn refused(error: impl Into<ErrorReply>) -> Self {
+    pub fn refused(error: impl Into<ErrorReply>) -> Self {
         Self {
             error: Some(Box::new(error.into())),
             ..Self::default()
@@ -79,7 +79,7 @@ impl TunnelEnd {
     }
 
     /// Returns the last line of the connection.
-    pub(super) fn line(&self) -> Vec<u8> {
+    pub fn line(&self) -> Vec<u8> {
         let mut line = vec![END_MARK];
         // Flags and strings always serialize.
         line.extend(serde_json::to_vec(self).unwrap_or_default());
@@ -106,10 +106,10 @@ pub(super) async fn give_back(lease: Lease) -> TunnelEnd {
 
 impl Holding {
     /// Gives back the process like [`give_back`].
-    pub(super) async fn finish(&self) -> TunnelEnd {
+    pub async fn finish(&self) -> TunnelEnd {
         match self.take() {
             Some(lease) => give_back(lease).await,
-            None => TunnelEnd::of(self.shared()),
+            None => TunnelEnd::of(&self.shared),
         }
     }
 }

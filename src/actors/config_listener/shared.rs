@@ -79,14 +79,15 @@ async fn refreshed(
         shared.has_joined.set(true);
     } else if !shared.is_told.get() {
         let config = active.config();
-        let telling = shared_settings::tell_explicit(&*shared.fleet, &config);
-        if let Err(SharedSettingsError::Store(error)) = telling.await {
+        if let Err(SharedSettingsError::Store(error)) =
+            shared_settings::tell_explicit(&*shared.fleet, &config).await
+        {
             return Err(error.into());
         }
     }
     shared.is_told.set(true);
-    let taken = shared_settings::take_overrides(&*shared.fleet, &before).await;
-    let (sources, without_effect) = taken?;
+    let (sources, without_effect) =
+        shared_settings::take_overrides(&*shared.fleet, &before).await?;
     if !is_changed && sources.overlay == before.overlay {
         return Ok(None);
     }

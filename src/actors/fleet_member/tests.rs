@@ -196,15 +196,18 @@ impl World {
                 runs: Arc::clone(&started),
             }))
         };
-        let scheduler = ReplicationScheduler::new(SchedulerOptions {
-            settings: Settings::default(),
-            jobs: Box::new(jobs),
-            live: Default::default(),
-            states: Arc::clone(&states),
-            http: Http::new(crate::replicator::http_config(&Default::default()), &log).unwrap(),
-            metrics: Metrics::new().replication(),
-            log: log.clone(),
-        });
+        let scheduler = ReplicationScheduler::new(
+            SchedulerOptions {
+                settings: Settings::default(),
+                jobs: Box::new(jobs),
+                live: Default::default(),
+                states: Arc::clone(&states),
+                http: Http::new(crate::replicator::http_config(&Default::default()), &log).unwrap(),
+                metrics: Metrics::new().replication(),
+                log: log.clone(),
+            },
+            PidGuard::new(),
+        );
         let scheduler = RegisteredName::new(scheduler.start());
         let connection = self.fleet.connect();
         let (_, config) = watch::channel(Arc::new(Config::default()));

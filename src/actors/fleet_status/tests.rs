@@ -47,18 +47,21 @@ impl Member {
         let log = Logger::root(Discard, o!());
         let (states, metrics): (Arc<DocStates>, _) = (Arc::default(), Metrics::new());
         let http = || Http::new(crate::replicator::http_config(&Default::default()), &log).unwrap();
-        let scheduler = ReplicationScheduler::new(SchedulerOptions {
-            settings: Settings {
-                max_jobs: 0,
-                ..Settings::default()
+        let scheduler = ReplicationScheduler::new(
+            SchedulerOptions {
+                settings: Settings {
+                    max_jobs: 0,
+                    ..Settings::default()
+                },
+                jobs: Box::new(|_| Err(Crash::JobDied("no job may start".to_owned()))),
+                live: Default::default(),
+                states: Arc::clone(&states),
+                http: http(),
+                metrics: metrics.replication(),
+                log: log.clone(),
             },
-            jobs: Box::new(|_| Err(Crash::JobDied("no job may start".to_owned()))),
-            live: Default::default(),
-            states: Arc::clone(&states),
-            http: http(),
-            metrics: metrics.replication(),
-            log: log.clone(),
-        });
+            PidGuard::new(),
+        );
         let store = Store::start(StorePlace::Memory, states.clone(), Arc::new(()), &log).unwrap();
         // The configuration does not change: its value outlives the sender.
         let config = watch::Sender::new(Arc::new(Config::default()));
@@ -108,7 +111,7 @@ impl Member {
                          "target": format!("http://t.example/{id}"), "continuous": true})
             .to_string(),
         });
-        let store = self.api.database().store();
+        let store = &self.api.database().store;
         let written = store.edit(edits.collect()).await.unwrap();
         assert!(written.iter().all(Result::is_ok));
     }
@@ -292,7 +295,7 @@ async fn an_order_for_a_job_of_another_daemon_is_kept_and_carried_out_there() {
         .await
         .unwrap();
     assert_eq!(ordered.job["told"], "one.example:5984");
-    let kept = two.api.database().store().kept("a1").await.unwrap();
+    let kept = two.api.database().store.kept("a1").await.unwrap();
     assert_eq!(&*Kept::read(&kept.unwrap()).paused.unwrap().by, "ann");
     let is_paused = |jobs: &[Value]| {
         jobs.iter()
@@ -432,22 +435,14 @@ async fn a_job_whose_daemon_lost_its_lease_reports_that_and_its_orders_are_kept_
             .reason
             .starts_with("no daemon has the job now")
     );
-    assert!(
-        two.api
-            .database()
-            .store()
-            .kept("a1")
-            .await
-            .unwrap()
-            .is_some()
-    );
+    assert!(two.api.database().store.kept("a1").await.unwrap().is_some());
     let again = two
         .api
         .order_jobs(&order(BulkOrderName::Restart), &Whose::All, &ann())
         .await
         .unwrap();
     assert_eq!((again.done, again.told), (1, 0));
-    let kept = two.api.database().store().kept("a1").await.unwrap();
+    let kept = two.api.database().store.kept("a1").await.unwrap();
     let kept = Kept::read(&kept.unwrap());
     assert!(
         kept.paused.is_none() && kept.restarted.is_some(),

@@ -14,8 +14,7 @@ use actix::prelude::*;
 use slog::{Logger, error, o};
 
 use super::prepare;
-use crate::messages::replication_job::RunningJob;
-use crate::messages::replication_job::StopJob;
+use crate::messages::replication_job::{RunningJob, StopJob};
 use child::watches;
 use replication::crash::Crash;
 use replication::endpoint::Http;
@@ -59,7 +58,7 @@ pub(crate) struct JobThreads {
 
 impl JobThreads {
     /// Creates an empty set: the first run starts a thread.
-    pub(crate) fn new(http: Http, log: &Logger) -> Self {
+    pub fn new(http: Http, log: &Logger) -> Self {
         Self {
             http,
             threads: Vec::new(),
@@ -71,7 +70,7 @@ impl JobThreads {
     ///
     /// # Errors
     /// There is no thread, and none can be started.
-    pub(crate) fn run<A>(
+    pub fn run<A>(
         &mut self,
         wanted: usize,
         make: impl FnOnce(Http) -> A + Send + 'static,
@@ -100,29 +99,32 @@ impl JobThreads {
                            "remedy" => watches::remedy(&error)
                                .unwrap_or("raise the limit of threads, or lower [replicator] threads"));
                     if self.threads.is_empty() {
-                        let why = format!("no thread can be started for it: {error}");
-                        return Err(Crash::JobDied(why));
+                        return Err(Crash::JobDied(format!(
+                            "no thread can be started for it: {error}"
+                        )));
                     }
                 }
             }
         }
-        let wanted = self.threads.iter().take(wanted);
-        let least = wanted.min_by_key(|thread| thread.runs());
-        Ok(least.expect("JT-1: there is a thread, or its start has failed"))
+        Ok(self
+            .threads
+            .iter()
+            .take(wanted)
+            .min_by_key(|thread| thread.runs())
+            .expect("JT-1: there is a thread, or its start has failed"))
     }
 
     /// Forgets threads that have ended, and ends surplus threads without runs.
     fn tidy(&mut self, wanted: usize) {
-        let log = &self.log;
-        self.threads.retain(|thread| {
-            let is_alive = thread.arbiter.alive();
-            if !is_alive {
-                error!(log, "a thread of replications has ended and is replaced");
-            }
-            is_alive
-        });
         let mut nth = 0;
         self.threads.retain(|thread| {
+            if !thread.arbiter.alive() {
+                error!(
+                    self.log,
+                    "a thread of replications has ended and is replaced"
+                );
+                return false;
+            }
             nth += 1;
             nth <= wanted || thread.runs() > 0
         });

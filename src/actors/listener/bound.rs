@@ -88,15 +88,11 @@ impl Bound {
         Ok(Self::new(listener, place, true))
     }
 
-    /// Uses a passed TCP socket.
+    /// Uses a TCP socket, possibly a passed one.
     ///
     /// # Errors
     /// The system's error.
-    pub(super) fn passed_tcp(listener: TcpListener) -> io::Result<Self> {
-        Self::of_tcp(listener, true)
-    }
-
-    fn of_tcp(listener: TcpListener, is_passed: bool) -> io::Result<Self> {
+    pub(super) fn of_tcp(listener: TcpListener, is_passed: bool) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
         let place = BoundPlace::Tcp(listener.local_addr()?);
         Ok(Self::new(listener, place, is_passed))
@@ -231,13 +227,13 @@ impl Acceptor {
     ///
     /// # Errors
     /// The system is out of resources, or the connection ended before it was accepted.
-    pub(crate) async fn accept(&self) -> io::Result<Stream> {
+    pub async fn accept(&self) -> io::Result<Stream> {
         let take = |_: &OwnedFd| self.take();
         self.listener.async_io(Interest::READABLE, take).await
     }
 
     /// Accepts a waiting connection; `None`: there are no more.
-    pub(crate) fn accept_now(&self) -> Option<io::Result<Stream>> {
+    pub fn accept_now(&self) -> Option<io::Result<Stream>> {
         match self.take() {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
             taken => Some(taken),
@@ -260,7 +256,7 @@ impl Acceptor {
     }
 
     /// Waits until a connection is pending. Safe to cancel.
-    pub(crate) async fn pending(&self) {
+    pub async fn pending(&self) {
         // Fails only when the event loop ends, and with it the waiting task.
         while let Ok(mut ready) = self.listener.readable().await {
             let mut waits = [PollFd::new(self.listener.get_ref(), PollFlags::IN)];
@@ -282,7 +278,7 @@ pub(crate) struct AcceptPause {
 }
 
 impl AcceptPause {
-    pub(crate) fn new(log: Logger) -> Self {
+    pub fn new(log: Logger) -> Self {
         Self {
             clock: Clock::new(),
             told: RepeatLimiter::default(),
@@ -291,7 +287,7 @@ impl AcceptPause {
     }
 
     /// Warns of an error. Returns the pause before the next connection may be accepted.
-    pub(crate) fn after(&mut self, error: &io::Error) -> Sleep {
+    pub fn after(&mut self, error: &io::Error) -> Sleep {
         warn_repeating!(self.log, self.told, self.clock.now(),
             "cannot accept a client"; "error" => %error,
             "effect" => "clients wait to be accepted",
@@ -300,7 +296,7 @@ impl AcceptPause {
     }
 
     /// Returns the pause without a warning.
-    pub(crate) fn untold() -> Sleep {
+    pub fn untold() -> Sleep {
         actix_rt::time::sleep(ACCEPT_PAUSE)
     }
 }

@@ -16,32 +16,34 @@ pub(crate) struct Connections(BTreeMap<ActorId, ClientHandle>);
 
 impl Connections {
     /// Adds one; `down` is notified of its end.
-    pub(crate) fn add(&mut self, client: ClientHandle, down: Recipient<Down>) {
+    pub fn add(&mut self, client: ClientHandle, down: Recipient<Down>) {
         client.pid.monitor(down);
         self.0.insert(client.pid.id(), client);
     }
 
     /// Removes one that has ended.
-    pub(crate) fn remove(&mut self, ended: &Down) {
+    pub fn remove(&mut self, ended: &Down) {
         self.0.remove(&ended.actor);
     }
 
-    pub(crate) fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
     /// Ends the oldest idle one. Returns false if there is none.
-    pub(crate) fn end_an_idle_one(&mut self) -> bool {
-        let mut oldest = self.0.values().take(SEARCH_MAX);
-        oldest.any(ClientHandle::end_if_idle)
+    pub fn end_an_idle_one(&mut self) -> bool {
+        self.0
+            .values()
+            .take(SEARCH_MAX)
+            .any(ClientHandle::end_if_idle)
     }
 
     /// Ends all of them, at once or after their open requests.
-    pub(crate) fn stop(&self, now: bool) {
+    pub fn stop(&self, now: bool) {
         self.0.values().for_each(|client| client.stop(now));
     }
 }

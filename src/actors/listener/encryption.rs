@@ -55,7 +55,7 @@ pub(super) async fn encrypt(
 
 impl Relay {
     /// Copies until either side is gone. A client that reads nothing of an answer for `write_timeout` counts as gone.
-    pub(super) async fn run(self, write_timeout: Duration) {
+    pub async fn run(self, write_timeout: Duration) {
         let (mut from_client, mut to_client) = split(self.client);
         let (mut from_session, mut to_session) = self.session.into_split();
         let answers = async {

@@ -128,13 +128,10 @@ impl Inherited {
     /// # Errors
     /// It is a TCP socket.
     pub(crate) fn unix(&self, key: &str, path: &Path) -> Result<Option<Bound>, InheritedError> {
-        let name = name_of(key);
-        let bound = match self.0.borrow_mut().remove(name) {
-            None => return Ok(None),
-            Some(Passed::Unix(listener)) => Bound::passed_unix(listener, path),
-            Some(Passed::Tcp(_)) => Err(io::Error::other("it is not a Unix socket")),
-        };
-        bound.map(Some).map_err(InheritedError::unusable(name))
+        self.bound(key, |passed| match passed {
+            Passed::Unix(listener) => Bound::passed_unix(listener, path),
+            Passed::Tcp(_) => Err(io::Error::other("it is not a Unix socket")),
+        })
     }
 
     /// Takes the TCP socket for a key or a service, if it was passed.
@@ -142,13 +139,23 @@ impl Inherited {
     /// # Errors
     /// It is a Unix socket.
     pub(crate) fn tcp(&self, key: &str) -> Result<Option<Bound>, InheritedError> {
+        self.bound(key, |passed| match passed {
+            Passed::Tcp(listener) => Bound::of_tcp(listener, true),
+            Passed::Unix(_) => Err(io::Error::other("it is not a TCP socket")),
+        })
+    }
+
+    fn bound(
+        &self,
+        key: &str,
+        bind: impl FnOnce(Passed) -> io::Result<Bound>,
+    ) -> Result<Option<Bound>, InheritedError> {
         let name = name_of(key);
-        let bound = match self.0.borrow_mut().remove(name) {
-            None => return Ok(None),
-            Some(Passed::Tcp(listener)) => Bound::passed_tcp(listener),
-            Some(Passed::Unix(_)) => Err(io::Error::other("it is not a TCP socket")),
-        };
-        bound.map(Some).map_err(InheritedError::unusable(name))
+        let passed = self.0.borrow_mut().remove(name);
+        passed
+            .map(bind)
+            .transpose()
+            .map_err(InheritedError::unusable(name))
     }
 
     /// Returns the name of a service's passed socket.
@@ -168,8 +175,10 @@ impl Inherited {
 
 /// Returns the name of the listener for a key; the key of a service's listener is its name.
 fn name_of(key: &str) -> &str {
-    let known = NAMES.iter().find(|(_, known)| *known == key);
-    known.map_or(key, |(name, _)| name)
+    NAMES
+        .iter()
+        .find(|(_, known)| *known == key)
+        .map_or(key, |(name, _)| name)
 }
 
 fn is_known(name: &str) -> bool {

@@ -71,12 +71,11 @@ fn group_number(name: &str) -> io::Result<u32> {
         .env_clear()
         .env("PATH", path)
         .output()?;
-    let line = String::from_utf8_lossy(&output.stdout);
-    let number = line
+    String::from_utf8_lossy(&output.stdout)
         .split(':')
         .nth(2)
-        .and_then(|text| text.trim().parse().ok());
-    number.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("no group {name:?}")))
+        .and_then(|text| text.trim().parse().ok())
+        .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("no group {name:?}")))
 }
 
 /// The socket cannot be used.
@@ -157,8 +156,9 @@ pub(crate) async fn bind_socket(server: &Server, path: &Path) -> Result<Bound, S
     }
     fs::set_permissions(path, fs::Permissions::from_mode(modes.socket))
         .map_err(cannot("cannot set the permissions"))?;
-    let listens = bound.set_backlog(server.backlog);
-    listens.map_err(cannot("cannot use the socket"))?;
+    bound
+        .set_backlog(server.backlog)
+        .map_err(cannot("cannot use the socket"))?;
     Ok(bound)
 }
 

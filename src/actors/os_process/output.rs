@@ -118,8 +118,8 @@ impl OsProcess {
                         None => stale.then_some(Unasked::Stale),
                     };
                     match self.read_line(line, read, unasked, now, ctx) {
-                        Some(answer) if self.unanswered_count() == 1 => last = Some(answer),
-                        Some(answer) => self.answer(answer, now),
+                        Some(answer) if self.unanswered.count() == 1 => last = Some(answer),
+                        Some(answer) => self.unanswered.answer(answer, now),
                         None => {}
                     }
                 }
@@ -128,7 +128,7 @@ impl OsProcess {
                         return;
                     };
                     let Some(chunk) = rest.next() else {
-                        return self.answer(answer, now);
+                        return self.unanswered.answer(answer, now);
                     };
                     last = Some(answer);
                     self.backend.lines.add(chunk);
@@ -189,7 +189,7 @@ fn read(line: PiecedLine) -> (Bytes, Line) {
 
 /// Returns what a pipe now contains, in chunks: at most [`READS_OF_A_FULL_PIPE`].
 fn what_is_there(pipe: &PipeReader) -> impl Iterator<Item = Bytes> {
-    std::iter::from_fn(|| pipe.read_now().filter(|chunk| !chunk.is_empty()))
+    std::iter::from_fn(|| pipe.read().ok().filter(|chunk| !chunk.is_empty()))
         .take(READS_OF_A_FULL_PIPE)
 }
 

@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 use slog::info;
 
 use super::ProcManager;
-use crate::config::{NAME_RULE, PoolConfig, PoolPlace, is_name, language_name};
+use crate::config::{NAME_RULE, PoolConfig, PoolPlace, Setting, is_name, language_name};
 use crate::messages::pools::{
     AddPool, PoolChange, PoolError, ReconfigurePool, RemovePool, SetLevel, TerminateStaleOf,
     UnthrottlePool,
@@ -68,7 +68,7 @@ impl Handler<AddPool> for ProcManager {
         self.event(Event::StartPool { pool }, ctx);
         // Services may have waited for it, with their own terms.
         self.refresh(pool, ctx);
-        self.try_cells(&[pool]);
+        self.try_cells(&[pool], ctx);
         self.watch_memory(ctx);
         Ok(changes)
     }
@@ -103,7 +103,7 @@ impl Handler<ReconfigurePool> for ProcManager {
         self.set_section(id, Arc::new(section));
         let settings = Box::new(settings);
         self.event(Event::Reconfigure { pool: id, settings }, ctx);
-        self.try_cells(&[id]);
+        self.try_cells(&[id], ctx);
         self.watch_memory(ctx);
         Ok(changes)
     }
@@ -115,11 +115,11 @@ impl Handler<RemovePool> for ProcManager {
     fn handle(&mut self, msg: RemovePool, ctx: &mut Self::Context) -> Changed {
         let name = language_name(&msg.name);
         // A graceful removal can still become immediate.
-        let found = self
+        let pool = self
             .pools
             .find(&name)
-            .or_else(|| self.pools.find_going(&name));
-        let pool = found.ok_or_else(|| PoolError::NotFound(name.clone()))?;
+            .or_else(|| self.pools.find_going(&name))
+            .ok_or_else(|| PoolError::NotFound(name.clone()))?;
         let mode = msg.mode;
         if self.pools.at(pool).kind == PoolKind::Language {
             return Err(PoolError::BadSettings(format!(
@@ -277,8 +277,11 @@ impl ProcManager {
         let reserved = settings.interactive_reserved;
         let reserved = reserved + u32::from(reserved > 0);
         let least = settings.init_size.max(settings.min_free).max(reserved);
-        let limit = self.level.limit(soft_limit, hard_limit);
-        let hard_limit = limit.max(least).min(hard_limit);
+        let hard_limit = self
+            .level
+            .limit(soft_limit, hard_limit)
+            .max(least)
+            .min(hard_limit);
         PoolSettings {
             limits: Limits {
                 hard_limit,
@@ -325,33 +328,34 @@ fn work_of(change: &Change) -> PoolChange {
 /// Returns the settings that differ.
 fn differences(before: &PoolConfig, now: &PoolConfig) -> Vec<PoolChange> {
     let (before, now) = (before.settings(), now.settings());
-    let value = |list: &[crate::config::Setting], key: &str| {
-        let found = list.iter().find(|setting| setting.key == key);
-        found.map(crate::config::Setting::json)
+    let find = |list: &[Setting], key: &str| {
+        list.iter()
+            .find(|setting| setting.key == key)
+            .map(Setting::json)
     };
-    let mut keys: Vec<&str> = Vec::new();
-    for setting in now.iter().chain(&before) {
-        if !keys.contains(&setting.key.as_str()) {
-            keys.push(&setting.key);
-        }
-    }
-    let changed = keys
-        .into_iter()
-        .filter(|key| value(&before, key) != value(&now, key));
-    let sets = changed.map(|key| PoolChange::Set {
-        name: key.to_owned(),
-        value: value(&now, key).unwrap_or_default(),
-        before: value(&before, key).unwrap_or_default(),
-    });
-    sets.collect()
+    let gone = before
+        .iter()
+        .filter(|old| now.iter().all(|new| new.key != old.key));
+    now.iter()
+        .chain(gone)
+        .filter_map(|Setting { key, .. }| {
+            let (value, old) = (find(&now, key), find(&before, key));
+            (value != old).then(|| PoolChange::Set {
+                name: key.clone(),
+                value: value.unwrap_or_default(),
+                before: old.unwrap_or_default(),
+            })
+        })
+        .collect()
 }
 
 /// Returns the settings that differ from the defaults.
 fn set_by_hand(section: &PoolConfig) -> Map<String, Value> {
-    let changes = differences(&PoolConfig::default(), section).into_iter();
-    let sets = changes.filter_map(|change| match change {
-        PoolChange::Set { name, value, .. } => Some((name, value)),
-        _ => None,
-    });
-    sets.collect()
+    differences(&PoolConfig::default(), section)
+        .into_iter()
+        .filter_map(|change| match change {
+            PoolChange::Set { name, value, .. } => Some((name, value)),
+            _ => None,
+        })
+        .collect()
 }

@@ -1,5 +1,5 @@
-//! The processes of the pools: opened, taught, reset and stopped by others, off the manager's turn; their cells; and
-//! their cost for tenants with a share of processor time (`cpu_share`).
+//! The processes of the pools: opened, taught, reset and stopped by others, off the manager's turn; and their cost for
+//! tenants with a share of processor time (`cpu_share`).
 //!
 //! SUMMARY   A process's usage is read when it is lent to such a tenant or begins to learn for it, when that loan or
 //!           lesson ends, and when the process works for the next tenant. The core gets the differences, so usage after
@@ -22,7 +22,6 @@ use super::{Opening, ProcManager};
 use crate::actors::language::StartContext;
 use crate::actors::opener::{Opener, StopOpening};
 use crate::messages::opener::{Exit, StartError};
-use crate::messages::pool_prober::{PoolCell, TryAllCells, TryCells};
 use crate::messages::pools::{ProcRevoked, SubscribeRevocation};
 use crate::messages::proc_manager::{
     OsProcIdle, ProcFailure, RetProc, SetThresholdTs, TeachOrResetDone, TerminateStaleProcs, What,
@@ -37,11 +36,9 @@ use crate::query_server::isolates::IsolateTerms;
 use crate::query_server::proc_shared::{MANAGER_TOKEN, ProcFlag};
 use crate::query_server::prompt;
 use crate::query_server::prompt_error::{ExitReport, PromptError, shorten};
-use crate::query_server::tried_cell::TriedCell;
 use child::cell::terms::CellTerms;
 use policy::pool::{
-    ClientId, Event, PoolId, ProcId, RequestId, ReturnStatus, Select, StopReason, TenantBound,
-    Token,
+    ClientId, Event, ProcId, RequestId, ReturnStatus, Select, StopReason, TenantBound, Token,
 };
 
 /// The current or latest use of a process by a tenant with a share.
@@ -61,7 +58,7 @@ impl Handler<Exit> for ProcManager {
             Ok(process) => {
                 self.actors.insert(process.pid.id(), proc);
                 process.pid.monitor(ctx.address().recipient());
-                self.tell_start(proc, &process);
+                self.tell_start(proc, process.shared.os_pid, ctx);
                 self.pools.at_mut(proc.pool).failure = None;
                 self.procs.insert(proc, Arc::new(process));
                 self.rest_later(proc, ctx);
@@ -203,9 +200,8 @@ impl ProcManager {
         let pool = self.pools.at(proc.pool);
         let language = pool.language.clone();
         let timeout = pool.section.start_timeout;
-        let stop_grace = pool.section.stop_grace;
         // TERM is sent after half of the doubled time, and KILL at its end.
-        let stop_grace = stop_grace.map(|grace| grace * 2);
+        let stop_grace = pool.section.stop_grace.map(|grace| grace * 2);
         let stop_send = pool.section.stop_send.as_str();
         let stop_send = (!stop_send.is_empty()).then(|| Arc::from(stop_send));
         let Some(starter) = self.settings.languages.get(&language) else {
@@ -260,10 +256,9 @@ impl ProcManager {
         turn: &Turn,
         ctx: &mut Context<Self>,
     ) {
-        let want = self
-            .request(request, turn)
-            .map(|request| &request.want.what);
-        let Some(What::Ddoc { ddoc, .. }) = want else {
+        let request = self.request(request, turn);
+        let asked = request.map(|request| (request, &request.want.what));
+        let Some((request, What::Ddoc { ddoc, .. })) = asked else {
             let result = Err(ProcFailure::of_server("the request is gone"));
             let (call, took) = (None, Duration::ZERO);
             return ctx.notify(TeachOrResetDone {
@@ -274,12 +269,7 @@ impl ProcManager {
             });
         };
         let line = prompt::teach(ddoc);
-        let call = self
-            .request(request, turn)
-            .and_then(|request| request.call.clone());
-        let db = self
-            .request(request, turn)
-            .and_then(|request| self.bounded_tenant(request));
+        let (call, db) = (request.call.clone(), self.bounded_tenant(request));
         self.begin_cost(proc, db, ctx);
         if let Some(process) = self.procs.get(&proc) {
             // A reset keeps one borrower's data from the next.
@@ -330,9 +320,7 @@ impl ProcManager {
     /// Reports to the core the isolates that a process in use has evicted.
     pub(super) fn note_evicted(&mut self, proc: ProcId, ctx: &mut Context<Self>) {
         let process = self.procs.get(&proc);
-        let tenants = process
-            .map(|process| process.shared.take_evicted())
-            .unwrap_or_default();
+        let tenants = process.map_or_else(Vec::new, |process| process.shared.take_evicted());
         if !tenants.is_empty() {
             let metrics = self.metrics_of(proc.pool);
             (tenants.iter()).for_each(|_| metrics.isolate(IsolateEvent::Evicted));
@@ -341,7 +329,7 @@ impl ProcManager {
     }
 
     /// Stops a process, at once if a prompt is pending. `by`: the sender of the order, if any.
-    pub(super) fn stop(&mut self, proc: ProcId, polite: bool, by: Option<Arc<str>>) {
+    pub(super) fn stop(&self, proc: ProcId, polite: bool, by: Option<Arc<str>>) {
         if let Some(process) = self.procs.get(&proc) {
             let polite = polite && process.shared.in_flight() == 0;
             process.stop.tell(StopProc { polite, by });
@@ -363,28 +351,24 @@ impl ProcManager {
         self.meters.remove(&proc);
         let process = self.procs.remove(&proc);
         let shared = process.as_ref().map(|process| &process.shared);
-        let failed = shared.filter(|shared| shared.has_failed());
-        let failed = failed.map(|shared| {
-            let how = shared.gone().to_string();
-            self.note_failure(proc.pool, &format!("{how}; it had done nothing by then"));
-            Event::ProcFailed {
-                proc,
-                age: shared.age(),
+        let event = match shared {
+            Some(shared) if shared.has_failed() => {
+                let how = format!("{}; it had done nothing by then", shared.gone());
+                self.note_failure(proc.pool, &how);
+                let age = shared.age();
+                Event::ProcFailed { proc, age }
             }
-        });
+            _ => Event::ProcExit { proc },
+        };
         // The process's own error is more specific than the exit reason.
-        let exit_error = shared.and_then(|shared| shared.exit_error().cloned());
-        let exit_error = exit_error.map(|exit_error| match exit_error {
-            PromptError::NotRun { because } => *because,
-            exit_error => exit_error,
-        });
-        let error = exit_error.unwrap_or_else(|| {
-            PromptError::Exited(ExitReport {
+        let error = match shared.and_then(|shared| shared.exit_error().cloned()) {
+            Some(PromptError::NotRun { because }) => *because,
+            Some(exit_error) => exit_error,
+            None => PromptError::Exited(ExitReport {
                 exit: Some(format!("ended: {reason}")),
                 ..ExitReport::default()
-            })
-        });
-        let event = failed.unwrap_or(Event::ProcExit { proc });
+            }),
+        };
         self.failed(error.into(), event, ctx);
         self.finish_shutdown(ctx);
     }
@@ -411,23 +395,8 @@ impl ProcManager {
             ),
             StopReason::Shutdown => ("shutting_down", "the service is shutting down".to_owned()),
             StopReason::Removed => ("pool_removed", format!("the pool '{pool}' was removed")),
-            // None of these stops a held process.
-            StopReason::Idle
-            | StopReason::Stale
-            | StopReason::Reaped
-            | StopReason::OverLimit
-            | StopReason::Failed
-            | StopReason::Broken
-            | StopReason::TeachFailed
-            | StopReason::ResetFailed
-            | StopReason::ForgetFailed
-            | StopReason::Uses
-            | StopReason::Age
-            | StopReason::Memory
-            | StopReason::Culled
-            | StopReason::ClientCrashed
-            | StopReason::TenantGone
-            | StopReason::Stress => ("killed", "the process was stopped".to_owned()),
+            // No other reason stops a held process.
+            _ => ("killed", "the process was stopped".to_owned()),
         };
         self.revoke(client, (proc, token), name, reason);
     }
@@ -454,8 +423,10 @@ impl ProcManager {
     /// Returns the holder of a process that an operator's order has ended, its token, and the notice to send.
     fn holder_to_tell(&self, proc: ProcId) -> Option<(ClientId, Token, String)> {
         let shared = &self.procs.get(&proc)?.shared;
-        let report = shared.exit_error()?.exit_report();
-        let report = report.filter(|report| report.is_hosts_fault)?;
+        let report = shared
+            .exit_error()?
+            .exit_report()
+            .filter(|report| report.is_hosts_fault)?;
         let status = self.core.status(proc.pool, self.clock.now());
         let held = status.procs.iter().find(|held| held.proc == proc)?;
         let reason = format!("the process {}", report.told());
@@ -503,58 +474,5 @@ impl ProcManager {
         meter.before = after.max(meter.before);
         let db = Arc::clone(&meter.db);
         (!cost.is_zero()).then_some(Event::Charge { db, cost })
-    }
-}
-
-/// Cells.
-impl ProcManager {
-    /// Tests the cells of all pools, including those tested before.
-    pub(super) fn try_all_cells(&mut self) {
-        self.pools.iter_mut().for_each(|pool| pool.cell = None);
-        if let Some(pools) = self.cells_of(&self.pools.ids()) {
-            self.prober.tell(TryAllCells(pools));
-        }
-    }
-
-    /// Tests the cells of those pools that are new or have changed.
-    pub(super) fn try_cells(&mut self, pools: &[PoolId]) {
-        if let Some(pools) = self.cells_of(pools) {
-            self.prober.tell(TryCells(pools));
-        }
-    }
-
-    /// Reports that a pool is gone.
-    pub(super) fn forget_cell(&self, pool: PoolId, name: &Arc<str>) {
-        let (name, cell) = (Arc::clone(name), None);
-        let gone = PoolCell { pool, name, cell };
-        self.prober.tell(TryCells(vec![gone]));
-    }
-
-    /// Records the cells of pools, and returns them for a test; `None` if cells are not tested.
-    fn cells_of(&mut self, pools: &[PoolId]) -> Option<Vec<PoolCell>> {
-        if !self.settings.cells.are_tried() || self.shutting_down {
-            return None;
-        }
-        let cells = pools.iter().map(|id| {
-            let cell = self.cell_of(*id);
-            let pool = self.pools.at_mut(*id);
-            pool.cell.clone_from(&cell);
-            PoolCell {
-                pool: *id,
-                name: Arc::clone(&pool.name),
-                cell,
-            }
-        });
-        Some(cells.collect())
-    }
-
-    /// Returns the cell of a pool, which may be shared with another pool.
-    fn cell_of(&self, id: PoolId) -> Option<Arc<TriedCell>> {
-        let pool = self.pools.at(id);
-        let language = self.settings.languages.get(&pool.language)?;
-        let trial = language.cell_trial(&pool.cell_terms)?;
-        let mut known = self.pools.iter().filter_map(|(_, pool)| pool.cell.as_ref());
-        let known = known.find(|cell| cell.trial == trial).cloned();
-        Some(known.unwrap_or_else(|| TriedCell::new(trial)))
     }
 }

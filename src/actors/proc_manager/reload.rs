@@ -17,6 +17,7 @@ use actix_rt::task::yield_now;
 use slog::warn;
 use tokio::sync::oneshot;
 
+use super::news::Told;
 use super::table::Pool;
 use super::{ManagerSettings, ProcManager};
 use crate::config::PoolConfig;
@@ -88,7 +89,7 @@ impl ProcManager {
         let replaces = tag.is_some_and(|tag| tag != self.settings.db_tag);
         let languages = self.settings.languages.names().count();
         let names = self.configured_names().into_iter();
-        self.pools.clear_own();
+        self.pools.own.clear();
         let following = Following {
             before,
             names,
@@ -105,8 +106,10 @@ impl ProcManager {
         let before = following.before.as_deref();
         let mut events = Vec::new();
         for name in &names {
-            let run = self.pools.find(name);
-            let run = run.map(|pool| (pool, Arc::clone(&self.pools.at(pool).cell_terms)));
+            let run = self
+                .pools
+                .find(name)
+                .map(|pool| (pool, Arc::clone(&self.pools.at(pool).cell_terms)));
             self.follow(name, before, &mut events);
             following.replaces |= run.is_some_and(|(pool, terms)| {
                 self.pools.find(name) == Some(pool) && self.renew_terms(pool) != terms
@@ -126,7 +129,7 @@ impl ProcManager {
             return self.follow_later(ctx);
         }
         self.watch_memory(ctx);
-        self.try_all_cells();
+        self.try_all_cells(ctx);
         if following.replaces {
             self.event(Event::SetThresholdTs, ctx);
         }
@@ -167,12 +170,16 @@ impl ProcManager {
     fn configured_names(&self) -> Vec<String> {
         let languages = self.settings.languages.names().map(LanguageName::as_str);
         let sections = self.settings.pools.keys().map(String::as_str);
-        let there = self.pools.ids().into_iter();
-        let there = there.map(|id| &*self.pools.at(id).name);
+        let there = self
+            .pools
+            .ids()
+            .into_iter()
+            .map(|id| &*self.pools.at(id).name);
         let mut seen = BTreeSet::new();
         let all = languages.chain(sections).chain(there);
-        let all = all.filter(|name| seen.insert(*name));
-        all.map(ToOwned::to_owned).collect()
+        all.filter(|name| seen.insert(*name))
+            .map(ToOwned::to_owned)
+            .collect()
     }
 
     /// Begins the removal of a pool, and returns the core's event for it.
@@ -185,7 +192,7 @@ impl ProcManager {
     /// Frees a pool's name: services look for another pool with that name.
     pub(super) fn let_go(&mut self, pool: PoolId) {
         self.pools.begin_removal(pool);
-        self.end_watches(pool);
+        self.watchers.remove(&pool);
     }
 
     /// Updates the pool with a name to match the configuration.
@@ -230,7 +237,7 @@ impl ProcManager {
         let pool = self.pools.at(id);
         if pool.kind == PoolKind::Language {
             let language = pool.language.clone();
-            self.pools.set_own(&language, id);
+            self.pools.own.insert(language, id);
         }
         events.extend(self.changes_of(id));
     }
@@ -295,6 +302,7 @@ impl ProcManager {
             metrics: self.metrics.pool(name),
             cell: None,
             log: Arc::default(),
+            told: Told::default(),
             exchanges: ExchangeWatch::default(),
             lender: None,
             failure: None,
@@ -327,8 +335,9 @@ impl ProcManager {
     fn known_of_language(&self, name: &LanguageName) -> (Arc<str>, Arc<Abilities>) {
         let language = self.settings.languages.get(name);
         let command = language.as_ref().map(|language| language.describe());
-        let abilities = language.map(|language| language.abilities());
-        let abilities = abilities.unwrap_or_else(Abilities::undeclared);
+        let abilities = language
+            .map(|language| language.abilities())
+            .unwrap_or_else(Abilities::undeclared);
         (command.unwrap_or_default().into(), Arc::new(abilities))
     }
 }

@@ -11,11 +11,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix::prelude::*;
+use futures_util::FutureExt;
+use tokio::sync::oneshot;
 
 use super::ProcManager;
 use super::turn::Turn;
 use crate::auth::rights::CallerLimits;
-use crate::messages::pool_prober::ProbeAbility;
 use crate::messages::proc_manager::{
     GetLanguage, GetProc, GetProcCount, GetProcError, GetResetConfig, GetStaleProcCount, Lease,
     Lender, ProcFailure, Require, Want,
@@ -41,38 +42,39 @@ pub(super) type Answer = Result<Lease, Box<GetProcError>>;
 /// The actor's state of an unanswered request.
 pub(super) struct Waiting {
     /// `None` while its call is being handled: then the answer is the handler's result.
-    pub(super) replier: Option<Replier<Answer>>,
-    pub(super) client: ClientId,
-    pub(super) want: Want,
+    pub replier: Option<Replier<Answer>>,
+    pub client: ClientId,
+    pub want: Want,
     /// The call.
-    pub(super) call: Option<Arc<Call>>,
+    pub call: Option<Arc<Call>>,
     /// The pools that may serve it.
-    pub(super) target: Target,
+    pub target: Target,
     /// The name of the target pool, group or language; `None` while its call is being handled.
-    pub(super) label: Option<Arc<str>>,
-    pub(super) asked: Timestamp,
+    pub label: Option<Arc<str>>,
+    pub asked: Timestamp,
 }
 
 impl Handler<GetProc> for ProcManager {
     type Result = Deferred<Answer>;
 
     fn handle(&mut self, mut msg: GetProc, ctx: &mut Self::Context) -> Self::Result {
+        let refused = |error| Deferred::now(Err(Box::new(error)));
         if self.drain.is_on() {
-            return Deferred::now(Err(Box::new(GetProcError::Draining)));
+            return refused(GetProcError::Draining);
         }
         let asked = self.clock.now();
         let time = msg.timeout.unwrap_or(self.settings.os_process_timeout);
         let (target, pool) = match self.pools.resolve(&msg.want) {
             Ok(found) => found,
-            Err(error) => return Deferred::now(Err(Box::new(error))),
+            Err(error) => return refused(error),
         };
         if let Err(error) = self.permit(target, msg.limits.as_ref()) {
-            return Deferred::now(Err(Box::new(error)));
+            return refused(error);
         }
         if let Some(ability) = msg.want.needs() {
             match self.can(pool, ability) {
                 Some(Ok(())) => {}
-                Some(Err(error)) => return Deferred::now(Err(Box::new(error))),
+                Some(Err(error)) => return refused(error),
                 None => {
                     let clock = self.clock;
                     return self.probe(pool, ability, ctx, async move |manager| {
@@ -188,8 +190,8 @@ impl ProcManager {
         let Some(limits) = limits else {
             return Ok(());
         };
-        let pools = self.pools.members_of(target);
-        pools
+        self.pools
+            .members_of(target)
             .into_iter()
             .try_for_each(|id| self.permit_pool(id, limits))
     }
@@ -235,20 +237,28 @@ impl ProcManager {
 
     /// Probes an ability, and then answers with the result of `again`, which sends the request again.
     fn probe<T: 'static>(
-        &self,
+        &mut self,
         pool: PoolId,
         ability: Ability,
         ctx: &mut Context<Self>,
         again: impl AsyncFnOnce(Addr<Self>) -> T + 'static,
     ) -> Deferred<T> {
         let (answer, replier) = deferred();
+        let (done, probed) = oneshot::channel::<()>();
         let pool = self.pools.at(pool);
-        let probed = self.prober.send(ProbeAbility {
-            abilities: Arc::clone(&pool.abilities),
-            ability,
-            language: pool.language.clone(),
-            time: self.settings.os_process_timeout / PROBE_SHARE,
-        });
+        let (abilities, language) = (Arc::clone(&pool.abilities), pool.language.clone());
+        let time = self.settings.os_process_timeout / PROBE_SHARE;
+        let (spawner, log) = (self.spawner.clone(), self.log.clone());
+        let probe = async move {
+            // Dropped at the end of the probe.
+            let _done = done;
+            // Boxed: it is rare, and large.
+            abilities
+                .probe(ability, &language, &spawner, time, &log)
+                .boxed_local()
+                .await;
+        };
+        self.run_probe(probe, ctx);
         let manager = ctx.address();
         // Ends with the answer. If the caller has gone, dropping the answer returns its lease.
         actix_rt::spawn(async move {
@@ -363,12 +373,12 @@ impl ProcManager {
     /// Returns the limit that holds a waiting request back, in the operator's terms, and until when, if known.
     fn in_the_way(&self, request: &Waiting) -> (Arc<str>, Option<Timestamp>) {
         let db = self.bounded_tenant(request);
-        let held_back = db.and_then(|db| {
+        db.and_then(|db| {
             let tenant = Tenant::Database(Arc::clone(&db));
             let (bound, until) = self.core.held_back_by(&tenant)?;
             Some((self.tenant_key(&db, bound), until))
-        });
-        held_back.unwrap_or_else(|| (self.limit_of(request.target), None))
+        })
+        .unwrap_or_else(|| (self.limit_of(request.target), None))
     }
 
     /// Returns the configuration key that sets a tenant's bound.
@@ -383,10 +393,13 @@ impl ProcManager {
             .request(id, turn)
             .expect("PM-4: an open request has a caller");
         let pool = self.pools.of_target(request.target);
-        let label = request.label.clone();
-        let label = label.unwrap_or_else(|| self.pools.label(request.target));
-        let language = pool.map(|pool| self.pools.at(pool).language.to_string());
-        let language = language.unwrap_or_else(|| label.to_string());
+        let label = request
+            .label
+            .clone()
+            .unwrap_or_else(|| self.pools.label(request.target));
+        let language = pool
+            .map(|pool| self.pools.at(pool).language.to_string())
+            .unwrap_or_else(|| label.to_string());
         let ended = || ProcFailure::of_server("the query server ended");
         let cause = turn.cause.clone().unwrap_or_else(ended);
         if let Some(pool) = pool {
@@ -424,7 +437,10 @@ impl ProcManager {
             Refusal::NoPool => GetProcError::NoSuchPool(format!("there is no pool in '{label}'")),
             Refusal::Throttled { until } => GetProcError::Throttled {
                 pool: label,
-                reason: self.failure_of(request.target),
+                // In the target's pool, or in the first pool of its group.
+                reason: pool
+                    .and_then(|pool| self.pools.at(pool).failure.clone())
+                    .unwrap_or_else(|| Arc::from("see the log")),
                 retry_in: until.since(now),
             },
             Refusal::ShuttingDown => GetProcError::ShuttingDown,

@@ -120,23 +120,19 @@ impl ProcManager {
     }
 
     fn look_at_settling(&mut self, ctx: &mut Context<Self>) {
-        let procs = &self.procs;
-        let launcher = |proc: &ProcId, settling: &Settling| {
-            let shared = &procs.get(proc)?.shared;
-            settling.is_of(shared).then_some(shared.os_pid).flatten()
-        };
-        self.resting
-            .settling
-            .retain(|proc, settling| launcher(proc, settling).is_some());
-        let settling = self.resting.settling.iter();
-        let launchers = settling.filter_map(|(proc, one)| {
-            let launcher = launcher(proc, one)?;
-            Some(((*proc, one.since), launcher))
+        let mut launchers = Vec::new();
+        self.resting.settling.retain(|proc, settling| {
+            let process = self
+                .procs
+                .get(proc)
+                .filter(|process| settling.is_of(&process.shared));
+            let launcher = process.and_then(|process| process.shared.os_pid);
+            launchers.extend(launcher.map(|pid| ((*proc, settling.since), pid)));
+            launcher.is_some()
         });
-        let launchers: Vec<_> = launchers.collect();
         let look = move || {
-            let launchers = launchers.into_iter();
             launchers
+                .into_iter()
                 .map(|(rest, pid)| (rest, usage::activity(pid)))
                 .collect::<Vec<_>>()
         };

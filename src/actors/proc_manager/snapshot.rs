@@ -9,19 +9,16 @@ use std::time::Duration;
 use actix::prelude::*;
 use serde_json::{Map, Value};
 
-use super::{ManagerSettings, ProcManager};
-use crate::actors::pool_reporter::milliseconds;
+use super::{ManagerSettings, ProcManager, milliseconds};
 use crate::config::PoolConfig;
-use crate::messages::pool_reporter::KnownHolder;
-use crate::messages::ps::ProcName;
+use crate::messages::ps::{KnownHolder, ProcName};
 use crate::metrics::ServiceState;
 use crate::query_server::abilities::Abilities;
 use crate::query_server::language::LanguageName;
 use crate::query_server::status::{DaemonStatus, PoolStatus, ProcStatus, Totals};
 use crate::query_server::tried_cell::TriedCell;
 use policy::pool::{
-    PoolId, PoolStatus as CoreStatus, PoolTotals, ProcPhase, ProcStatus as CoreProc, RemoveMode,
-    StopReason,
+    PoolId, PoolStatus as CoreStatus, PoolTotals, ProcPhase, RemoveMode, StopReason,
 };
 
 /// Requests a snapshot of the pools, which the caller converts.
@@ -60,26 +57,21 @@ impl Handler<GetStatus> for ProcManager {
     type Result = MessageResult<GetStatus>;
 
     fn handle(&mut self, msg: GetStatus, _: &mut Self::Context) -> Self::Result {
-        MessageResult(self.snapshot(msg.pool.as_deref()))
-    }
-}
-
-impl ProcManager {
-    /// Returns the state of the pool with a name, or of all.
-    pub(super) fn snapshot(&self, pool: Option<&str>) -> PoolsSnapshot {
-        let is_wanted = |name: &str| pool.is_none_or(|pool| pool == name);
+        let is_wanted = |name: &str| msg.pool.as_ref().is_none_or(|pool| pool == name);
         let mut services = self.metrics.service_states();
         services.retain(|service| is_wanted(&service.pool()));
         let pools = self.pools.iter().filter(|(_, pool)| is_wanted(&pool.name));
-        PoolsSnapshot {
+        MessageResult(PoolsSnapshot {
             settings: Arc::clone(&self.settings),
             services,
             pools: pools.map(|(id, _)| self.known_pool(id)).collect(),
             proc_count: self.core.proc_count(),
             stale_proc_count: self.core.stale_proc_count(),
-        }
+        })
     }
+}
 
+impl ProcManager {
     fn known_pool(&self, id: PoolId) -> KnownPool {
         let pool = self.pools.at(id);
         let core = self.core.status(id, self.clock.now());
@@ -123,8 +115,10 @@ impl PoolsSnapshot {
         let pools: Vec<PoolStatus> = self.pools.iter().map(describe).collect();
         // A pool being removed serves no service.
         let find = |name: &str| {
-            let mut found = pools.iter().filter(|pool| pool.name == name);
-            found.find(|pool| pool.removing.is_none())
+            pools
+                .iter()
+                .filter(|pool| pool.name == name)
+                .find(|pool| pool.removing.is_none())
         };
         let services = self.services.iter();
         DaemonStatus {
@@ -185,47 +179,43 @@ impl KnownPool {
         section.cell.reuse = Some(held.reuse);
         section.on_client_crash = Some(held.on_client_crash);
         section.throttle_delay = Some(held.throttle.map_or(Duration::ZERO, |terms| terms.delay));
-        let settings = section.settings().into_iter();
-        settings
+        section
+            .settings()
+            .into_iter()
             .map(|setting| (setting.key.clone(), setting.json()))
             .collect()
     }
 
     fn procs(&self) -> Vec<ProcStatus> {
-        let procs = self.core.procs.iter().zip(&self.procs);
-        procs
-            .map(|(proc, (os_pid, holder))| self.proc(proc, *os_pid, holder.as_ref()))
+        self.core
+            .procs
+            .iter()
+            .zip(&self.procs)
+            .map(|(proc, (os_pid, holder))| {
+                let name = ProcName {
+                    pool: &self.name,
+                    proc: proc.proc,
+                };
+                ProcStatus {
+                    name: name.to_string(),
+                    os_pid: *os_pid,
+                    state: match proc.phase {
+                        ProcPhase::Idle => "idle",
+                        ProcPhase::Assigned => "assigned",
+                        ProcPhase::Teaching => "teaching",
+                    }
+                    .into(),
+                    db: proc.db.as_deref().map(str::to_owned),
+                    ddocs: proc.ddocs as usize,
+                    isolates: proc.isolates,
+                    uses: proc.uses,
+                    age_ms: milliseconds(proc.age),
+                    idle_ms: proc.idle.map_or(0, milliseconds),
+                    holder: holder.as_ref().map(KnownHolder::describe),
+                    memory: proc.memory,
+                }
+            })
             .collect()
-    }
-
-    fn proc(
-        &self,
-        proc: &CoreProc,
-        os_pid: Option<u32>,
-        holder: Option<&KnownHolder>,
-    ) -> ProcStatus {
-        let name = ProcName {
-            pool: &self.name,
-            proc: proc.proc,
-        };
-        ProcStatus {
-            name: name.to_string(),
-            os_pid,
-            state: match proc.phase {
-                ProcPhase::Idle => "idle",
-                ProcPhase::Assigned => "assigned",
-                ProcPhase::Teaching => "teaching",
-            }
-            .into(),
-            db: proc.db.as_deref().map(str::to_owned),
-            ddocs: proc.ddocs as usize,
-            isolates: proc.isolates,
-            uses: proc.uses,
-            age_ms: milliseconds(proc.age),
-            idle_ms: proc.idle.map_or(0, milliseconds),
-            holder: holder.map(KnownHolder::describe),
-            memory: proc.memory,
-        }
     }
 }
 

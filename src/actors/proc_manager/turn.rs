@@ -23,7 +23,7 @@ use policy::pool::{Event, PoolAction, Pools, RequestId};
 use policy::time::Timestamp;
 
 /// Minimum time between two checks.
-const PERIOD: Duration = Duration::from_secs(10);
+pub(super) const PERIOD: Duration = Duration::from_secs(10);
 
 /// Minimum time to the next check, as a multiple of a check's duration.
 const REST: u32 = 1000;
@@ -36,17 +36,17 @@ const ROWS_MAX_EACH_EVENT: usize = 128;
 
 /// State of the current event.
 pub(super) struct Turn {
-    pub(super) now: Timestamp,
+    pub now: Timestamp,
     /// The new request, until it is known whether it has to wait in the table.
-    pub(super) arriving: Option<(RequestId, Waiting)>,
+    pub arriving: Option<(RequestId, Waiting)>,
     /// Its answer, if immediate.
-    pub(super) answer: Option<Answer>,
+    pub answer: Option<Answer>,
     /// The failure, for requests refused because of it.
-    pub(super) cause: Option<ProcFailure>,
+    pub cause: Option<ProcFailure>,
 }
 
 impl Turn {
-    pub(super) const fn at(now: Timestamp) -> Self {
+    pub const fn at(now: Timestamp) -> Self {
         Self {
             now,
             arriving: None,
@@ -91,8 +91,7 @@ impl Findings {
 impl ProcManager {
     /// Passes an event to the core, and carries out its actions.
     pub(super) fn event(&mut self, event: Event, ctx: &mut Context<Self>) {
-        let mut turn = Turn::at(self.clock.now());
-        self.turn(&mut turn, event, ctx);
+        self.turn(&mut Turn::at(self.clock.now()), event, ctx);
     }
 
     /// As [`Self::event`], for an event that a failure caused.
@@ -105,8 +104,7 @@ impl ProcManager {
     /// As [`Self::event`], for related events: the invariants hold only after the last one.
     pub(super) fn events(&mut self, events: Vec<Event>, ctx: &mut Context<Self>) {
         for event in events {
-            let mut turn = Turn::at(self.clock.now());
-            self.step(&mut turn, event, ctx);
+            self.step(&mut Turn::at(self.clock.now()), event, ctx);
         }
         self.assert_invariants();
     }
@@ -167,7 +165,7 @@ impl ProcManager {
                 why,
             } => self.tell_holder(client, (proc, token), why),
             PoolAction::PoolGone { pool } => self.pool_gone(pool),
-            PoolAction::Warn(warning) => self.warn(warning, turn),
+            PoolAction::Warn(pool, warning) => self.warn(pool, warning, turn.now),
             PoolAction::Stop { proc, why } => {
                 self.metrics_of(proc.pool).stopped(why);
                 self.stop(proc, why.is_polite(), None);
@@ -189,9 +187,19 @@ impl ProcManager {
         }
     }
 
-    /// Starts the checks of the tables.
-    pub(super) fn start_self_check(&self, ctx: &mut Context<Self>) {
-        check_after(PERIOD, ctx);
+    /// Checks the tables after `wait`, and then again and again.
+    pub(super) fn check_after(wait: Duration, ctx: &mut Context<Self>) {
+        ctx.run_later(wait, |manager, ctx| {
+            let Self {
+                findings,
+                core,
+                metrics,
+                log,
+                ..
+            } = manager;
+            let took = findings.check(core, metrics, log);
+            Self::check_after(PERIOD.max(took * REST), ctx);
+        });
     }
 
     /// In development builds: requires after an event that every invariant holds.
@@ -205,20 +213,6 @@ impl ProcManager {
     }
 }
 
-fn check_after(wait: Duration, ctx: &mut Context<ProcManager>) {
-    ctx.run_later(wait, |manager, ctx| {
-        let ProcManager {
-            findings,
-            core,
-            metrics,
-            log,
-            ..
-        } = manager;
-        let took = findings.check(core, metrics, log);
-        check_after(PERIOD.max(took * REST), ctx);
-    });
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::{Arc, Mutex};
@@ -227,7 +221,9 @@ mod tests {
 
     use super::*;
     use crate::query_server::status::DaemonStatus;
-    use policy::pool::{ClientId, Event, Lane, Limits, PoolId, RequestId, Target};
+    use policy::pool::{
+        ClientId, Event, Lane, LanguageId, Limits, PoolId, PoolSettings, RequestId, Target,
+    };
     use policy::time::Timestamp;
 
     /// Collects the messages of records.
@@ -276,12 +272,13 @@ mod tests {
         let (metrics, messages) = (Metrics::new(), Messages::default());
         let log = Logger::root(messages.clone().fuse(), o!());
         let mut findings = Findings::default();
-        let mut core = Pools::new();
-        let pool = core.add_pool(Limits {
+        let mut core = Pools::default();
+        let limits = Limits {
             hard_limit: 1,
             soft_limit: 1,
             affinity_wait: Duration::ZERO,
-        });
+        };
+        let pool = core.add_pool(PoolSettings::of_language(LanguageId(0), limits));
         assert_eq!(pool, PoolId(0));
         for number in 1..=ROWS_MAX as u64 {
             let event = Event::GetProc {

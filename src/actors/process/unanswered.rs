@@ -13,35 +13,34 @@ use bytes::Bytes;
 
 use crate::messages::process::{AnswerTo, ProcShared, PromptError};
 use crate::metrics::LanguageMetrics;
-use crate::query_server::call::Loan;
+use crate::query_server::call::{Call, Loan};
 use crate::query_server::proc_shared::ProcFlag;
 use crate::query_server::prompt::{Command, leaves_list_open};
 use crate::query_server::prompt_error::TOO_MANY_ANSWERS;
-use crate::query_server::told::LogEntry;
 
 /// The fault of a process that answers the first `reset` after another holder with anything but `true`.
 const RESET_FAILED: &str = "an answer to reset other than true";
 
 /// The unanswered commands of one message.
 pub(super) struct UnansweredPrompt {
-    pub(super) answer_to: AnswerTo,
+    pub answer_to: AnswerTo,
     /// The commands, oldest first; at least one.
-    pub(super) commands: std::vec::IntoIter<Command>,
+    pub commands: std::vec::IntoIter<Command>,
     /// The timeout of each command.
-    pub(super) timeout: Duration,
+    pub timeout: Duration,
     /// The configuration key that sets this timeout for a tenant, if one does.
-    pub(super) tenant_key: Option<Arc<str>>,
+    pub tenant_key: Option<Arc<str>>,
     /// The timeout of each `reset` among them.
-    pub(super) reset_timeout: Duration,
+    pub reset_timeout: Duration,
     /// All output for it so far, if the answer must be verbatim.
-    pub(super) transcript: Option<Vec<u8>>,
+    pub transcript: Option<Vec<u8>>,
     /// The loan that they belong to.
-    pub(super) loan: Option<Arc<Loan>>,
+    pub loan: Option<Arc<Loan>>,
     /// Whether it begins with an unanswered `reset` after another holder: any answer but `true` may be for that
     /// holder.
-    pub(super) unless_true: bool,
+    pub unless_true: bool,
     /// Whether it selects an isolate.
-    pub(super) selects: bool,
+    pub selects: bool,
 }
 
 impl UnansweredPrompt {
@@ -66,7 +65,7 @@ impl UnansweredPrompt {
 }
 
 /// All unanswered prompts.
-pub(super) struct Unanswered {
+pub struct Unanswered {
     /// Oldest first.
     queue: VecDeque<UnansweredPrompt>,
     /// The number of prompts.
@@ -88,11 +87,11 @@ impl Unanswered {
         }
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.queue.is_empty()
     }
 
-    pub(super) fn count(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.count
     }
 
@@ -101,16 +100,17 @@ impl Unanswered {
         self.queue.front()?.loan.as_ref()
     }
 
-    /// Whether the caller of the oldest wants a report.
-    pub(super) fn reports(&self) -> bool {
-        self.loan().is_some_and(|loan| loan.call.reports)
+    /// The call of the oldest.
+    pub(super) fn call(&self) -> Option<&Arc<Call>> {
+        self.loan().map(|loan| &loan.call)
     }
 
     /// The fault if the process answers the oldest with anything but the required `true`.
     pub(super) fn unless_true(&self) -> Option<&'static str> {
         let head = self.queue.front()?;
-        let fence = head.fence().map(|_| TOO_MANY_ANSWERS);
-        fence.or(head.unless_true.then_some(RESET_FAILED))
+        head.fence()
+            .map(|_| TOO_MANY_ANSWERS)
+            .or(head.unless_true.then_some(RESET_FAILED))
     }
 
     /// Whether the oldest selects an isolate.
@@ -121,13 +121,6 @@ impl Unanswered {
     /// Whether the next output may be for an earlier holder.
     pub(super) fn is_for_another(&self) -> bool {
         self.queue.front().is_some_and(|head| head.unless_true)
-    }
-
-    /// Keeps a log entry printed before the answer to the oldest.
-    pub(super) fn note_said(&self, entry: LogEntry) {
-        if let Some(loan) = self.loan() {
-            loan.said(entry);
-        }
     }
 
     pub(super) fn add(&mut self, prompts: UnansweredPrompt) {
@@ -169,7 +162,7 @@ impl Unanswered {
     }
 
     /// Answers the oldest prompt.
-    pub(super) fn answer(&mut self, result: Result<Bytes, PromptError>, now: Instant) {
+    pub fn answer(&mut self, result: Result<Bytes, PromptError>, now: Instant) {
         let Some(head) = self.queue.front_mut() else {
             return;
         };

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use actix::prelude::*;
+use data_encoding::HEXLOWER;
 use serde_json::value::RawValue;
 use slog::warn;
 
@@ -34,9 +35,9 @@ const CHECK_AFTER: u32 = 10;
 /// The state of checkpoints.
 #[derive(Debug)]
 pub(super) struct Checkpoints {
-    pub(super) progress: Progress<Seq>,
+    pub progress: Progress<Seq>,
     /// For requests other than checkpoints.
-    pub(super) source: Endpoint,
+    pub source: Endpoint,
     /// Source and target; `None` while a checkpoint is in progress.
     sides: Option<(Side, Side)>,
     run: Rc<CheckpointRun>,
@@ -55,11 +56,12 @@ struct Made {
 }
 
 impl Checkpoints {
-    pub(super) fn new(start: &JobStart, opened: &Opened) -> Self {
+    pub fn new(start: &JobStart, opened: &Opened) -> Self {
         let replication = &start.run.replication;
         let options = &replication.options;
         let run = CheckpointRun {
-            session_id: session_id(),
+            // No other run has it.
+            session_id: HEXLOWER.encode(&random::<16>()),
             start_seq: opened.start_seq.clone(),
             start_time: replication.start_time,
             history: opened.history.clone(),
@@ -102,14 +104,8 @@ impl Checkpoints {
 impl ReplicationJob {
     /// Sets the timer of the next checkpoint.
     pub(super) fn arm_checkpoint(&self, ctx: &mut Context<Self>) {
-        let interval = self
-            .start
-            .run
-            .replication
-            .options
-            .tuning
-            .checkpoint_interval;
-        ctx.run_later(interval, |job, ctx| {
+        let tuning = &self.start.run.replication.options.tuning;
+        ctx.run_later(tuning.checkpoint_interval, |job, ctx| {
             if job
                 .running()
                 .is_some_and(|running| running.then == Then::GoOn)
@@ -240,9 +236,4 @@ impl ReplicationJob {
         };
         self.end(end, ctx);
     }
-}
-
-/// Returns 32 random hexadecimal digits, which no other run has.
-fn session_id() -> String {
-    data_encoding::HEXLOWER.encode(&random::<16>())
 }

@@ -18,16 +18,16 @@ use replication::seq::Seq;
 
 /// The starting point of a run.
 pub(super) struct Opened {
-    pub(super) source: Side,
-    pub(super) target: Side,
+    pub source: Side,
+    pub target: Side,
     /// The sequence to resume at.
-    pub(super) start_seq: Seq,
+    pub start_seq: Seq,
     /// Earlier runs, newest first.
-    pub(super) history: Vec<HistoryEntry>,
+    pub history: Vec<HistoryEntry>,
     /// Their counts.
-    pub(super) stats: Stats,
+    pub stats: Stats,
     /// The filter, if the source does not run it.
-    pub(super) filter: Option<Rc<FilterHere>>,
+    pub filter: Option<Rc<FilterHere>>,
 }
 
 /// Opens both databases and reads the history of earlier runs.
@@ -51,10 +51,13 @@ pub(super) async fn open(start: JobStart) -> Result<Opened, Crash> {
         HttpSettings::of_target(options, threshold),
     )?;
     let source_info = open_endpoint(&source, None).await?;
-    let create = options
-        .create_target
-        .then_some(&options.create_target_params);
-    let target_info = open_endpoint(&target, create).await?;
+    let target_info = open_endpoint(
+        &target,
+        options
+            .create_target
+            .then_some(&options.create_target_params),
+    )
+    .await?;
     let identity = &settings.identity;
     let filter = FilterHere::open(replication, &run.id, identity, &source, &settings.filters)
         .await?
@@ -65,9 +68,11 @@ pub(super) async fn open(start: JobStart) -> Result<Opened, Crash> {
     let mut target_log = log::find(&target, &ids).await?;
     drop(ids);
     for (endpoint, log) in [(&source, &mut source_log), (&target, &mut target_log)] {
-        if use_checkpoints && log.is_older() {
-            let renewed = run.guard.while_held(log::renew(endpoint, log)).await;
-            renewed.ok_or(Crash::LeaseLost)??;
+        if use_checkpoints && log.is_older {
+            run.guard
+                .while_held(log::renew(endpoint, log))
+                .await
+                .ok_or(Crash::LeaseLost)??;
         }
     }
     let ancestor = log::compare(&source_log.body, &target_log.body);

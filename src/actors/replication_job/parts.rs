@@ -7,7 +7,7 @@
 //!           never looks complete.
 //! SOURCE    `couch_replicator_changes_reader`, `_changes_queue`, `_changes_manager`, `_worker`.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::rc::Rc;
 
 use actix::prelude::*;
@@ -16,15 +16,14 @@ use tokio::task::{AbortHandle, JoinError, spawn_local};
 
 use super::opening::Opened;
 use super::reports::Reports;
-use super::{BatchBegun, BatchDone, OwnFeed, ReplicationJob};
+use super::{PartNews, ReplicationJob};
 use crate::messages::replication_job::JobStart;
 use crate::otp::tell::Tell;
 use replication::changes::feed::Row;
 use replication::changes::query::FeedQuery;
 use replication::changes::queue::{self, Consumer, QueueLimits};
 use replication::changes::reader::{Change, ChangesReader};
-use replication::counters::RunCounters;
-use replication::counters::{Counter, Counters};
+use replication::counters::{Counter, Counters, RunCounters};
 use replication::crash::Crash;
 use replication::db_updates::Subscription;
 use replication::endpoint::HttpSettings;
@@ -49,7 +48,7 @@ pub(super) enum Part {
 
 impl Part {
     /// Returns the reason for a part that ended without one.
-    pub(super) fn died(self, how: &str) -> Crash {
+    pub fn died(self, how: &str) -> Crash {
         match self {
             Self::Reader => Crash::ChangesReaderDied(how.to_owned()),
             Self::Manager => Crash::ChangesManagerDied(how.to_owned()),
@@ -58,7 +57,7 @@ impl Part {
     }
 
     /// Counts the death of a part that ended a run.
-    pub(super) fn count_death(self, counters: &Counters) {
+    pub fn count_death(self, counters: &Counters) {
         counters.count(match self {
             Self::Reader => Counter::ChangesReaderDeaths,
             Self::Manager => Counter::ChangesManagerDeaths,
@@ -79,7 +78,8 @@ struct Batch {
 #[derive(Debug)]
 pub(super) struct Parts {
     tasks: Vec<AbortHandle>,
-    workers: Cell<u32>,
+    /// Workers that have not ended.
+    workers: u32,
 }
 
 impl Parts {
@@ -87,7 +87,7 @@ impl Parts {
     ///
     /// # Errors
     /// No request can be made to the source's server.
-    pub(super) fn start(
+    pub fn start(
         start: &JobStart,
         opened: &Opened,
         run_counters: &Rc<RunCounters>,
@@ -98,8 +98,7 @@ impl Parts {
         let options = &run.replication.options;
         let tuning = &options.tuning;
         let (workers, batch) = (tuning.worker_processes, tuning.worker_batch_size as usize);
-        let limits = QueueLimits::of(workers as usize, batch);
-        let (producer, consumer) = queue::bounded(limits);
+        let (producer, consumer) = queue::bounded(QueueLimits::of(workers as usize, batch));
         let log = run.log.clone();
         let reader = ChangesReader {
             source: opened.source.endpoint.clone(),
@@ -130,7 +129,7 @@ impl Parts {
         let (requests, waiting) = mpsc::channel(1);
         let mut parts = Self {
             tasks: Vec::new(),
-            workers: Cell::new(workers),
+            workers,
         };
         parts.watch(Part::Reader, reader.run(producer), ctx);
         let manager = manage(consumer, waiting, ctx.address(), batch);
@@ -144,13 +143,13 @@ impl Parts {
     }
 
     /// A worker ended normally. Returns whether it was the last.
-    pub(super) fn worker_is_done(&self) -> bool {
-        self.workers.set(self.workers.get().saturating_sub(1));
-        self.workers.get() == 0
+    pub fn worker_is_done(&mut self) -> bool {
+        self.workers = self.workers.saturating_sub(1);
+        self.workers == 0
     }
 
     /// Aborts all tasks.
-    pub(super) fn stop(&self) {
+    pub fn stop(&self) {
         self.tasks.iter().for_each(AbortHandle::abort);
     }
 
@@ -185,11 +184,10 @@ fn subscription(
     }
     let http_settings = HttpSettings::of_source(options, settings.health_threshold);
     let job = ctx.address();
-    let listener = Rc::new(move |why| job.tell(OwnFeed(why)));
-    let source = &run.replication.source;
+    let listener = Rc::new(move |why| job.tell(PartNews::OwnFeed(why)));
     Ok(Subscription::new(
         &settings.http,
-        source,
+        &run.replication.source,
         http_settings,
         listener,
     )?)
@@ -223,15 +221,12 @@ async fn next_batch(
         let seq = taken.last()?.seq().clone();
         *number += 1;
         let number = *number;
-        job.tell(BatchBegun {
-            number,
-            seq: seq.clone(),
-        });
+        job.tell(PartNews::BatchBegun(number, seq.clone()));
         let rows: Vec<Row> = taken.into_iter().filter_map(Change::into_row).collect();
         if !rows.is_empty() {
             return Some(Batch { number, seq, rows });
         }
-        job.tell(BatchDone { number, seq });
+        job.tell(PartNews::BatchDone(number, seq));
     }
 }
 
@@ -251,6 +246,6 @@ async fn work(
         // Boxed, because most workers are idle and should reserve no memory for a batch.
         Box::pin(worker.process(rows)).await?;
         // If the job is gone, so is this task.
-        let _ = job.send(BatchDone { number, seq }).await;
+        let _ = job.send(PartNews::BatchDone(number, seq)).await;
     }
 }

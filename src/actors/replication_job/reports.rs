@@ -61,8 +61,10 @@ impl Line {
         if self.is_over.replace(self.is_over.get() || is_end) {
             return;
         }
-        let run = self.run;
-        self.events.tell(JobEvent { run, news });
+        self.events.tell(JobEvent {
+            run: self.run,
+            news,
+        });
     }
 }
 
@@ -74,7 +76,7 @@ impl Drop for Line {
 }
 
 impl Reports {
-    pub(super) fn new(start: &JobStart) -> Self {
+    pub fn new(start: &JobStart) -> Self {
         Self {
             line: Rc::new(Line {
                 run: start.run.number,
@@ -94,37 +96,34 @@ impl Reports {
     }
 
     /// Returns the listener for refused documents.
-    pub(super) fn refused(&self) -> RefusalListener {
+    pub fn refused(&self) -> RefusalListener {
         let line = Rc::clone(&self.line);
         Rc::new(move |doc| line.tell(JobNews::Refused(doc)))
     }
 
     /// Records that nothing is pending.
-    pub(super) fn complete(&mut self) {
+    pub fn complete(&mut self) {
         self.is_complete = true;
         self.pending = Some(0);
     }
 
-    pub(super) fn tell(&self, news: JobNews) {
+    pub fn tell(&self, news: JobNews) {
         self.line.tell(news);
     }
 }
 
 impl ReplicationJob {
     /// Returns the progress; `None` before the run has begun.
-    pub(super) fn progress_now(&mut self) -> Option<JobProgress> {
-        let (stats, bytes_written) = (self.run_counters.stats(), self.run_counters.bytes_written());
-        let changes_pending = self.reports.pending;
-        let own_feed = self.reports.own_feed.clone();
-        let progress = &self.running()?.checkpoints.progress;
+    pub(super) fn progress_now(&self) -> Option<JobProgress> {
+        let progress = &self.running.as_deref()?.checkpoints.progress;
         Some(JobProgress {
-            stats,
-            bytes_written,
+            stats: self.run_counters.stats(),
+            bytes_written: self.run_counters.bytes_written(),
             source_seq: progress.highest_done().1.clone(),
             through_seq: progress.through().1.clone(),
             checkpointed_source_seq: progress.committed().1.clone(),
-            changes_pending,
-            own_feed,
+            changes_pending: self.reports.pending,
+            own_feed: self.reports.own_feed.clone(),
         })
     }
 
@@ -139,7 +138,9 @@ impl ReplicationJob {
     /// Reports the progress now, or at the end of the period.
     pub(super) fn report_progress(&mut self, ctx: &mut Context<Self>) {
         self.ask_pending(ctx);
-        self.ask_pending_when_quiet(ctx);
+        if self.reports.moved.replace(true).is_none() {
+            self.look_for_quiet(ctx);
+        }
         self.report_in_time(ctx);
     }
 
@@ -185,12 +186,6 @@ impl ReplicationJob {
     }
 
     /// Polls again when nothing was done for [`QUIET`]: the last answer is then outdated.
-    fn ask_pending_when_quiet(&mut self, ctx: &mut Context<Self>) {
-        if self.reports.moved.replace(true).is_none() {
-            self.look_for_quiet(ctx);
-        }
-    }
-
     fn look_for_quiet(&mut self, ctx: &mut Context<Self>) {
         self.reports.moved = Some(false);
         ctx.run_later(QUIET, |job, ctx| match job.reports.moved.take() {
@@ -213,16 +208,13 @@ impl ReplicationJob {
         let source = running.checkpoints.source.clone();
         let since = running.checkpoints.progress.through().1.clone();
         let asking = async move { changes_pending(&source, &since).await };
-        let told = move |pending, job: &mut Self, ctx: &mut Context<Self>| {
+        ctx.spawn(asking.into_actor(self).map(move |pending, job, ctx| {
             // An answer to an earlier poll is outdated.
-            if job.reports.is_complete || job.reports.questions != question {
-                return;
-            }
-            if job.reports.pending != pending {
+            let is_current = !job.reports.is_complete && job.reports.questions == question;
+            if is_current && job.reports.pending != pending {
                 job.reports.pending = pending;
                 job.report_in_time(ctx);
             }
-        };
-        ctx.spawn(asking.into_actor(self).map(told));
+        }));
     }
 }

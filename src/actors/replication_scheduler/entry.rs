@@ -22,53 +22,53 @@ const REASON_MAX: usize = 512;
 
 #[derive(Debug)]
 pub(super) struct JobEntry {
-    pub(super) id: ReplicationId,
-    pub(super) replication: Arc<Replication>,
+    pub id: ReplicationId,
+    pub replication: Arc<Replication>,
     /// Consulted by its runs before each checkpoint.
-    pub(super) guard: CheckpointGuard,
+    pub guard: CheckpointGuard,
     /// The key under which its past is saved; `None` if no other daemon could continue it.
-    pub(super) past_of: Option<Arc<PastOf>>,
+    pub past_of: Option<Arc<PastOf>>,
     /// Progress of its current or latest run.
-    pub(super) progress: Option<Arc<JobProgress>>,
+    pub progress: Option<Arc<JobProgress>>,
     /// When that progress was reported.
-    pub(super) progress_at: Option<WallTime>,
+    pub progress_at: Option<WallTime>,
     /// Its place in its group's metrics.
-    pub(super) in_group: GroupMember,
+    pub in_group: GroupMember,
     /// Documents that were not replicated, the latest last; at most [`REFUSED_MAX`].
-    pub(super) refused: VecDeque<Arc<RefusedDoc>>,
+    pub refused: VecDeque<Arc<RefusedDoc>>,
     /// Whether some of them are missing from the past saved last.
-    pub(super) has_new_refused: bool,
+    pub has_new_refused: bool,
     /// Notified of its end.
-    pub(super) waiters: Vec<oneshot::Sender<JobEnd>>,
+    pub waiters: Vec<oneshot::Sender<JobEnd>>,
 }
 
 impl JobEntry {
     /// Returns its name in the log.
-    pub(super) fn name(&self) -> JobName {
+    pub fn name(&self) -> JobName {
         JobName::new(&self.id, &self.replication)
     }
 
     /// Returns whether its run, started at this time, has more to replicate, without progress for [`STALLED_AFTER`].
-    pub(super) fn is_stalled(&self, started: WallTime, now: WallTime) -> bool {
+    pub fn is_stalled(&self, started: WallTime, now: WallTime) -> bool {
         let moved = self.progress_at.map_or(started, |at| at.max(started));
         let left = self.progress.as_ref().and_then(|it| it.changes_pending);
         left.is_some_and(|left| left > 0) && now.since(moved) >= STALLED_AFTER
     }
 
     /// Returns its document in this service's own database, if it has one.
-    pub(super) fn own_doc(&self) -> Option<&DocRef> {
+    pub fn own_doc(&self) -> Option<&DocRef> {
         let doc = self.replication.doc.as_ref();
         doc.filter(|doc| doc.database == NAME)
     }
 
     /// Returns its source and target servers.
-    pub(super) fn servers(&self) -> [Server; 2] {
+    pub fn servers(&self) -> [Server; 2] {
         let sides = [&self.replication.source, &self.replication.target];
         sides.map(|side| side.server().into())
     }
 
     /// Returns the key for saving its past, for documents owned by a lease.
-    pub(super) fn find_past_of(&self) -> Option<Arc<PastOf>> {
+    pub fn find_past_of(&self) -> Option<Arc<PastOf>> {
         Some(Arc::new(PastOf {
             doc: self.own_doc()?.id.as_str().into(),
             epoch: Epoch(self.guard.epoch()?),
@@ -78,7 +78,7 @@ impl JobEntry {
 
     /// Remembers a document that was not replicated, and drops the earliest beyond the maximum. A revision is
     /// remembered once, although later runs encounter it again.
-    pub(super) fn refuse(&mut self, mut doc: RefusedDoc) {
+    pub fn refuse(&mut self, mut doc: RefusedDoc) {
         let end = doc.reason.floor_char_boundary(REASON_MAX);
         if end < doc.reason.len() {
             doc.reason.truncate(end);
@@ -94,13 +94,15 @@ impl JobEntry {
     }
 
     /// Returns the remembered documents that were not replicated, the latest last.
-    pub(super) fn refused(&self) -> Vec<RefusedDoc> {
-        let docs = self.refused.iter();
-        docs.map(|doc| RefusedDoc::clone(doc)).collect()
+    pub fn refused(&self) -> Vec<RefusedDoc> {
+        self.refused
+            .iter()
+            .map(|doc| RefusedDoc::clone(doc))
+            .collect()
     }
 
     /// Notifies the waiters.
-    pub(super) fn resolve(&mut self, outcome: &JobEnd) {
+    pub fn resolve(&mut self, outcome: &JobEnd) {
         for waiter in self.waiters.drain(..) {
             // The waiter may be gone.
             let _ = waiter.send(outcome.clone());

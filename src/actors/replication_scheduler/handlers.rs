@@ -10,8 +10,7 @@ use slog::{info, warn};
 use super::ReplicationScheduler;
 use super::entry::JobEntry;
 use crate::actors::past_writer::PastWriter;
-use crate::messages::replication_job::ChildEnded;
-use crate::messages::replication_job::{JobEnd, JobEvent, JobNews};
+use crate::messages::replication_job::{ChildEnded, JobEnd, JobEvent, JobNews};
 use crate::messages::replication_scheduler::{
     ADDS_MAX, AddJob, AddJobError, AddJobs, Added, Configure, Counts, GetCounts, GetJob, GetJobs,
     GetJobsById, GetRunTroubles, JOBS_MAX, JobInfo, JobList, LoseJob, ORDERS_MAX, OrderJobs,
@@ -22,11 +21,10 @@ use crate::otp::pid::{Down, ExitReason};
 use crate::otp::supervisor::Stop;
 use crate::replicator::JobOrder;
 use policy::ownership::DocId;
-use policy::schedule::{Event, JobId, Level, NewJob, Run};
+use policy::schedule::{Event, JobId, Level, NewJob, Run, Server};
 use replication::endpoint::SlowServer;
 use replication::id::ReplicationId;
-use replication::spec::DocRef;
-use replication::spec::Replication;
+use replication::spec::{DocRef, Replication};
 use store::fleet::StatusOf;
 
 /// How long a job's removal waits for saving its past.
@@ -73,9 +71,11 @@ impl ReplicationScheduler {
             paused: msg.paused,
             earlier: msg.earlier,
         };
-        let mark = msg.replication.managed_by.as_deref();
         let mut entry = JobEntry {
-            in_group: self.metrics.groups.join(mark),
+            in_group: self
+                .metrics
+                .groups
+                .join(msg.replication.managed_by.as_deref()),
             id: msg.id,
             replication: msg.replication,
             guard: msg.guard,
@@ -94,7 +94,9 @@ impl ReplicationScheduler {
         Ok(match replaced {
             Some(mut replaced) => {
                 // The new job may have the state of the one that it replaced.
-                self.note_failing(&id);
+                if let Some(entry) = self.entries.get_mut(&id) {
+                    entry.in_group.set_failing(self.core.failing(&id));
+                }
                 replaced.resolve(&JobEnd::Stopped);
                 Added::Replaced
             }
@@ -193,7 +195,7 @@ impl Handler<RemoveJob> for ReplicationScheduler {
     fn handle(&mut self, msg: RemoveJob, ctx: &mut Self::Context) -> Self::Result {
         let id = job_id(&msg.id);
         if self.is_of_another(&id, msg.doc.as_ref()) {
-            return self.when_gone(None, false);
+            return Deferred::now(false);
         }
         let run = self.core.job(&id).and_then(|job| job.shown.run);
         let unsaved = self.unsaved(&id).filter(|_| run.is_none());
@@ -220,7 +222,7 @@ impl Handler<LoseJob> for ReplicationScheduler {
     fn handle(&mut self, msg: LoseJob, ctx: &mut Self::Context) -> Self::Result {
         let id = job_id(&msg.id);
         if self.is_of_another(&id, Some(&msg.doc)) {
-            return self.when_gone(None, false);
+            return Deferred::now(false);
         }
         let was_known = self.entries.contains_key(&id);
         let run = self.core.run_of(&id);
@@ -242,10 +244,10 @@ impl Handler<OrderJobs> for ReplicationScheduler {
             },
             JobOrder::Resume => Event::Resume { id },
             JobOrder::Restart => Event::Restart { id },
-            JobOrder::Priority(level) => {
-                let level = Level(level);
-                Event::SetLevel { id, level }
-            }
+            JobOrder::Priority(level) => Event::SetLevel {
+                id,
+                level: Level(level),
+            },
         };
         let order_one = |id: &ReplicationId| {
             let is_known = self.on_job(id, event, ctx);
@@ -296,10 +298,12 @@ impl Handler<GetJobs> for ReplicationScheduler {
 
     fn handle(&mut self, msg: GetJobs, _: &mut Self::Context) -> Self::Result {
         let states = &msg.states;
-        let limit = msg.limit.min(JOBS_MAX);
-        let ids = self
-            .core
-            .page(states, msg.after.as_deref(), msg.skip, limit);
+        let ids = self.core.page(
+            states,
+            msg.after.as_deref(),
+            msg.skip,
+            msg.limit.min(JOBS_MAX),
+        );
         MessageResult(JobList {
             total: self.core.count(states),
             jobs: ids.iter().filter_map(|id| self.info(id)).collect(),
@@ -311,8 +315,10 @@ impl Handler<GetJobsById> for ReplicationScheduler {
     type Result = Vec<Option<JobInfo>>;
 
     fn handle(&mut self, msg: GetJobsById, _: &mut Self::Context) -> Self::Result {
-        let ids = msg.ids.iter();
-        ids.map(|id| self.info(&id.to_string())).collect()
+        msg.ids
+            .iter()
+            .map(|id| self.info(&id.to_string()))
+            .collect()
     }
 }
 
@@ -368,18 +374,14 @@ impl ReplicationScheduler {
             .runs
             .values()
             .filter_map(|row| self.entries.get(&row.id));
-        let sides: Vec<[String; 2]> = entries
-            .map(|entry| {
-                let Replication { source, target, .. } = &*entry.replication;
-                [source, target].map(|side| side.server())
+        let sides: Vec<[Server; 2]> = entries.map(JobEntry::servers).collect();
+        slow.into_iter()
+            .map(|slow| {
+                let at_it = sides.iter().filter(|sides| sides.contains(&slow.server));
+                let count = at_it.count();
+                (slow, count as u64)
             })
-            .collect();
-        let counted = slow.into_iter().map(|slow| {
-            let is_at_it = |sides: &&[String; 2]| sides.iter().any(|side| **side == *slow.server);
-            let count = sides.iter().filter(is_at_it).count();
-            (slow, count as u64)
-        });
-        counted.collect()
+            .collect()
     }
 }
 
@@ -453,8 +455,10 @@ impl Handler<Down> for ReplicationScheduler {
 
     fn handle(&mut self, msg: Down, ctx: &mut Self::Context) {
         if self.supervisors_life == Some(msg.monitor) {
-            let why = format!("its job supervisor ended: {}", msg.reason);
-            self.pid_guard.ending(ExitReason::Failed(why));
+            self.pid_guard.ending(ExitReason::Failed(format!(
+                "its job supervisor ended: {}",
+                msg.reason
+            )));
             ctx.terminate();
         }
     }

@@ -43,12 +43,21 @@ impl ReplicationScheduler {
             } else {
                 &replication.target
             };
-            let settings = HttpSettings::of_source(&replication.options, threshold);
-            http.answers(side, settings, ANSWER_MAX).await
+            http.answers(
+                side,
+                HttpSettings::of_source(&replication.options, threshold),
+                ANSWER_MAX,
+            )
+            .await
         };
         ctx.spawn(asking.into_actor(self).map(move |answers, scheduler, ctx| {
-            let server = name;
-            scheduler.event(Event::Probed { server, answers }, ctx);
+            scheduler.event(
+                Event::Probed {
+                    server: name,
+                    answers,
+                },
+                ctx,
+            );
         }));
     }
 }

@@ -8,6 +8,7 @@
 //! LIMITS    Waits at most [`LOADING_MAX`]. One turn of the scheduler, with one or two transactions of the store,
 //!           orders at most [`ORDERS_MAX`] jobs; at most [`RESULTS_MAX`] results are returned.
 
+use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use settee_client::{BulkAnswer, BulkOrder, BulkOrderName, JobResult, JobSelectio
 
 use super::fleet::OtherJob;
 use super::list::Whose;
-use super::orders::{Ordered, OtherOrder};
+use super::orders::{AnyOrder, Ordered, Outcome};
 use super::statuses::replication_id;
 use super::{Job, ReplicatorApi, ReplicatorError};
 use crate::messages::replication_scheduler::{ORDERS_MAX, OrderJobs, RemoveJob};
@@ -109,34 +110,6 @@ impl ToOrder {
     }
 }
 
-/// The result of an order for one job.
-type Outcome = Result<Ordered, ReplicatorError>;
-
-/// The order.
-enum Order {
-    Job(JobOrder),
-    Cancel,
-    Delete,
-}
-
-impl Order {
-    fn of(order: &BulkOrder) -> Result<Self, ReplicatorError> {
-        let wrong = |text: &str| Err(ReplicatorError::Selection(text.to_owned()));
-        Ok(match (order.order, order.priority) {
-            (BulkOrderName::Priority, Some(level)) => Self::Job(JobOrder::Priority(level)),
-            (BulkOrderName::Priority, None) => {
-                return wrong("the order priority takes a priority from -128 to 127");
-            }
-            (_, Some(_)) => return wrong("only the order priority takes a priority"),
-            (BulkOrderName::Restart, _) => Self::Job(JobOrder::Restart),
-            (BulkOrderName::Pause, _) => Self::Job(JobOrder::Pause),
-            (BulkOrderName::Resume, _) => Self::Job(JobOrder::Resume),
-            (BulkOrderName::Cancel, _) => Self::Cancel,
-            (BulkOrderName::Delete, _) => Self::Delete,
-        })
-    }
-}
-
 impl ReplicatorApi {
     /// Gives an order to a job, and saves it if the job has a document.
     ///
@@ -159,11 +132,9 @@ impl ReplicatorApi {
             Job::Own(info) => self.shown(info),
             Job::Other(other) => other.shown_job().unwrap_or_default(),
         };
-        let job = [ToOrder::of(found)];
-        let [done] = &self.order_batch(order, &job, person).await?[..] else {
-            return Err(ReplicatorError::Missing);
-        };
-        let (done, [job]) = (done.clone()?, job);
+        let job = ToOrder::of(found);
+        let ordered = self.order_batch(order, slice::from_ref(&job), person);
+        let done = ordered.await?.pop().ok_or(ReplicatorError::Missing)??;
         let job = match job.at {
             Place::Here(_) => self.shown(&self.info(&job.id.to_string()).await?),
             Place::There(other) => {
@@ -186,22 +157,24 @@ impl ReplicatorApi {
         whose: &Whose,
         person: &Person,
     ) -> Result<OrderedJob, ReplicatorError> {
-        let asked = JobSelection {
+        let mut selection = Selection::new(&JobSelection {
             patterns: vec![name.to_owned()],
             ..JobSelection::default()
-        };
-        let mut selection = Selection::new(&asked).map_err(ReplicatorError::Selection)?;
+        })
+        .map_err(ReplicatorError::Selection)?;
         selection.take_troubled_docs();
         let mut found = None;
-        let each = |doc: &Value, facts: &JobFacts<'_>, _| {
+        self.each_settled(&mut selection, whose, |doc, facts, _| {
             if facts.doc == Some(name) {
                 found = Some((ToOrder::of_doc(facts), doc.clone()));
             }
-        };
-        self.each_settled(&mut selection, whose, each).await?;
+        })
+        .await?;
         let (doc, shown) = found.ok_or(ReplicatorError::Missing)?;
-        let done = self.restart_batch(&[doc], person).await.pop();
-        done.unwrap_or(Err(ReplicatorError::Missing))?;
+        self.restart_batch(&[doc], person)
+            .await
+            .pop()
+            .unwrap_or(Err(ReplicatorError::Missing))?;
         let before = shown.clone();
         Ok(OrderedJob { job: shown, before })
     }
@@ -228,10 +201,16 @@ impl ReplicatorApi {
         whose: &Whose,
         person: &Person,
     ) -> Result<BulkAnswer, ReplicatorError> {
-        let what = Order::of(order)?;
+        let wrong = |text: &str| ReplicatorError::Selection(text.to_owned());
+        let what = AnyOrder::of(order.order, order.priority)
+            .ok_or_else(|| wrong("the order priority takes a priority from -128 to 127"))?;
+        if order.order != BulkOrderName::Priority && order.priority.is_some() {
+            return Err(wrong("only the order priority takes a priority"));
+        }
         if order.select.is_empty() {
-            let text = "the selection names no job: \"all\": true selects all";
-            return Err(ReplicatorError::Selection(text.to_owned()));
+            return Err(wrong(
+                "the selection names no job: \"all\": true selects all",
+            ));
         }
         let mut selection = Selection::new(&order.select).map_err(ReplicatorError::Selection)?;
         if order.order == BulkOrderName::Restart {
@@ -239,7 +218,7 @@ impl ReplicatorApi {
         }
         let loading = self.wait_for_all().await;
         let Selected { groups, jobs, docs } = self.select(order, &mut selection, whose).await?;
-        let total = groups.total();
+        let total = groups.total;
         if let Some(expected) = order.expect.filter(|expected| total > *expected) {
             return Err(ReplicatorError::Unexpected { expected, total });
         }
@@ -259,10 +238,10 @@ impl ReplicatorApi {
         let batches = jobs.chunks(ORDERS_MAX).map(|batch| (batch, false));
         for (batch, is_of_docs) in batches.chain(docs) {
             let results = match what {
-                Order::Job(_) if is_of_docs => self.restart_batch(batch, person).await,
-                Order::Job(order) => self.order_batch(order, batch, person).await?,
-                Order::Cancel => self.cancel_batch(batch, person).await?,
-                Order::Delete => self.delete_batch(batch).await,
+                AnyOrder::Job(_) if is_of_docs => self.restart_batch(batch, person).await,
+                AnyOrder::Job(order) => self.order_batch(order, batch, person).await?,
+                AnyOrder::Cancel => self.cancel_batch(batch, person).await?,
+                AnyOrder::Delete => self.delete_batch(batch).await,
             };
             for (job, result) in batch.iter().zip(results) {
                 answer.told += usize::from(matches!(result, Ok(Ordered::Told(_))));
@@ -289,30 +268,29 @@ impl ReplicatorApi {
         whose: &Whose,
     ) -> Result<Selected, ReplicatorError> {
         let mut selected = Selected::default();
-        let Selected { groups, jobs, docs } = &mut selected;
-        let each = |job: Job, facts: &JobFacts<'_>| {
-            groups.add(facts);
-            if !order.dry_run {
-                jobs.push(ToOrder::of(job));
-            }
-        };
         self.fresh_fleet().await;
-        self.each_selected(selection, whose, each).await?;
+        self.each_selected(selection, whose, |job, facts| {
+            selected.groups.add(facts);
+            if !order.dry_run {
+                selected.jobs.push(ToOrder::of(job));
+            }
+        })
+        .await?;
         if matches!(order.order, BulkOrderName::Restart | BulkOrderName::Delete) {
-            let each = |_: &Value, facts: &JobFacts<'_>, _| {
-                groups.add(facts);
+            self.each_settled(selection, whose, |_, facts, _| {
+                selected.groups.add(facts);
                 if !order.dry_run {
-                    docs.push(ToOrder::of_doc(facts));
+                    selected.docs.push(ToOrder::of_doc(facts));
                 }
-            };
-            self.each_settled(selection, whose, each).await?;
+            })
+            .await?;
         }
         Ok(selected)
     }
 
     /// Waits until all jobs are known, at most [`LOADING_MAX`]. Returns what is still unknown.
     async fn wait_for_all(&self) -> Loading {
-        let states = self.database().states();
+        let states = &self.database().states;
         if self.is_loading() {
             // The rest is reported as unknown.
             drop(timeout(LOADING_MAX, states.loaded()).await);
@@ -331,7 +309,7 @@ impl ReplicatorApi {
         let by = name_of(person);
         let others = jobs.iter().filter_map(ToOrder::other).collect();
         let mut others = self
-            .order_those_there(OtherOrder::Job(order), others, &by)
+            .order_others(AnyOrder::Job(order), others, &by)
             .await
             .into_iter();
         // Saved first: an acknowledged order survives a restart. Concurrent writes share one transaction.
@@ -369,19 +347,6 @@ impl ReplicatorApi {
         Ok(results.collect())
     }
 
-    /// Stores an order for the jobs of other daemons, if there are any.
-    async fn order_those_there(
-        &self,
-        order: OtherOrder,
-        others: Vec<&OtherJob>,
-        by: &Arc<str>,
-    ) -> Vec<Outcome> {
-        match self.fleet() {
-            Some(fleet) if !others.is_empty() => self.order_others(fleet, order, &others, by).await,
-            _ => Vec::new(),
-        }
-    }
-
     /// Saves an order's change for a document's job. Rereads the saved value if other daemons may have changed it.
     pub(super) async fn keep(
         &self,
@@ -390,13 +355,14 @@ impl ReplicatorApi {
         known: Option<&Kept>,
         by: &Arc<str>,
     ) -> Result<(), ReplicatorError> {
-        let store = self.database().store();
+        let store = &self.database().store;
         let before = match known.filter(|_| self.fleet().is_none()) {
             Some(known) => known.clone(),
-            None => {
-                let kept = store.kept(doc).await?;
-                kept.map(|text| Kept::read(&text)).unwrap_or_default()
-            }
+            None => store
+                .kept(doc)
+                .await?
+                .map(|text| Kept::read(&text))
+                .unwrap_or_default(),
         };
         let mut kept = before.clone();
         match order {
@@ -424,11 +390,14 @@ impl ReplicatorApi {
         jobs: &[ToOrder],
         person: &Person,
     ) -> Result<Vec<Outcome>, ReplicatorError> {
-        let transient = jobs.iter().filter(|job| job.doc.is_none());
-        let others = transient.filter_map(ToOrder::other).collect();
+        let others = jobs
+            .iter()
+            .filter(|job| job.doc.is_none())
+            .filter_map(ToOrder::other)
+            .collect();
         let by = name_of(person);
         let mut others = self
-            .order_those_there(OtherOrder::Cancel, others, &by)
+            .order_others(AnyOrder::Cancel, others, &by)
             .await
             .into_iter();
         let cancelling = jobs.iter().map(|job| {
@@ -459,31 +428,28 @@ impl ReplicatorApi {
     /// # Errors
     /// The job is gone or belongs to a document, its daemon's lease has expired, the store fails, or the service is
     /// shutting down.
-    pub(super) async fn cancel_job(
-        &self,
-        job: Job,
-        person: &Person,
-    ) -> Result<Ordered, ReplicatorError> {
-        let mut done = self.cancel_batch(&[ToOrder::of(job)], person).await?;
-        done.pop().unwrap_or(Err(ReplicatorError::Missing))
+    pub(super) async fn cancel_job(&self, job: Job, person: &Person) -> Outcome {
+        self.cancel_batch(&[ToOrder::of(job)], person)
+            .await?
+            .pop()
+            .unwrap_or(Err(ReplicatorError::Missing))
     }
 
     async fn delete_batch(&self, jobs: &[ToOrder]) -> Vec<Outcome> {
-        let store = self.database().store();
-        let no_document = || {
-            let text = "it belongs to no document: cancel it";
-            Err(ReplicatorError::Taken(text.to_owned()))
-        };
+        let store = &self.database().store;
         let docs = jobs.iter().filter_map(|job| job.doc.clone()).collect();
         let deleting = async {
             let found = store.documents(docs).await?;
-            let there = found.iter().flatten().filter(|document| !document.deleted);
-            let edits = there.map(|document| Edit {
-                id: document.id.clone(),
-                expected: Some(document.revision.clone()),
-                deleted: true,
-                body: "{}".to_owned(),
-            });
+            let edits = found
+                .iter()
+                .flatten()
+                .filter(|document| !document.deleted)
+                .map(|document| Edit {
+                    id: document.id.clone(),
+                    expected: Some(document.revision.clone()),
+                    deleted: true,
+                    body: "{}".to_owned(),
+                });
             let mut edited = store.edit(edits.collect()).await?.into_iter();
             let deleted = found.iter().map(|document| match document {
                 Some(document) if document.deleted => Err(ReplicatorError::Missing),
@@ -495,12 +461,13 @@ impl ReplicatorApi {
                 },
                 None => Err(ReplicatorError::Missing),
             });
-            Ok(deleted.collect::<Vec<_>>())
+            Ok::<_, ReplicatorError>(deleted.collect::<Vec<_>>().into_iter())
         };
-        let deleted: Result<Vec<_>, ReplicatorError> = deleting.await;
-        let mut deleted = deleted.map(Vec::into_iter);
+        let mut deleted = deleting.await;
         let results = jobs.iter().map(|job| match (&job.doc, &mut deleted) {
-            (None, _) => no_document(),
+            (None, _) => Err(ReplicatorError::Taken(
+                "it belongs to no document: cancel it".to_owned(),
+            )),
             (Some(_), Ok(deleted)) => deleted.next().unwrap_or(Err(ReplicatorError::Missing)),
             (Some(_), Err(error)) => Err(error.clone()),
         });
@@ -514,22 +481,22 @@ fn name_of(person: &Person) -> Arc<str> {
 }
 
 fn result_of(job: &ToOrder, result: &Outcome) -> JobResult {
-    let error = result.as_ref().err();
-    let (told, reason) = match result {
-        Ok(Ordered::Done) => (None, String::new()),
-        Ok(Ordered::Told(daemon)) => (Some(daemon.to_string()), String::new()),
-        Ok(Ordered::Kept) => {
-            let reason = "no daemon has the job now: its next owner applies the order";
-            (None, reason.to_owned())
-        }
-        Err(error) => (None, error.to_string()),
-    };
-    JobResult {
+    let mut shown = JobResult {
         id: job.id.to_string(),
         document: job.doc.clone(),
-        ok: error.is_none(),
-        told,
-        error: error.map_or("", ReplicatorError::name).to_owned(),
-        reason,
+        ok: result.is_ok(),
+        ..JobResult::default()
+    };
+    match result {
+        Ok(Ordered::Done) => {}
+        Ok(Ordered::Told(daemon)) => shown.told = Some(daemon.to_string()),
+        Ok(Ordered::Kept) => {
+            shown.reason = "no daemon has the job now: its next owner applies the order".to_owned();
+        }
+        Err(error) => {
+            shown.error = error.name().to_owned();
+            shown.reason = error.to_string();
+        }
     }
+    shown
 }

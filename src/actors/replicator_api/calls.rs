@@ -6,10 +6,10 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::sync::oneshot;
 
-use super::{ReplicatorApi, ReplicatorError, Whose};
+use super::{Job, ReplicatorApi, ReplicatorError, Whose};
 use crate::actors::replicator_documents::identify;
 use crate::messages::replication_job::JobEnd;
-use crate::messages::replication_scheduler::{AddJob, AddJobError, GetJob, JobInfo, RemoveJob};
+use crate::messages::replication_scheduler::{AddJob, AddJobError, GetJob, JobInfo};
 use crate::replicator::defaults;
 use crate::replicator::document::Person;
 use replication::id::ReplicationId;
@@ -46,8 +46,8 @@ impl ReplicatorApi {
         match CallBody::parse(body, &defaults, user)? {
             CallBody::CancelId(id) => self.cancel(id, person).await,
             CallBody::Cancel(replication) => {
-                let id = self.identify(&replication).await?;
-                self.cancel(id, person).await
+                self.cancel(self.identify(&replication).await?, person)
+                    .await
             }
             CallBody::Start(replication) => self.start(*replication).await,
         }
@@ -55,10 +55,10 @@ impl ReplicatorApi {
 
     async fn identify(&self, replication: &Replication) -> Result<ReplicationId, ReplicatorError> {
         // Errors of the store are reported as such.
-        let store = self.database().store();
-        self.options.identity.get(store).await?;
-        let id = identify(&self.options, replication).await;
-        id.map_err(|error| ReplicatorError::Filter(error.text))
+        self.options.identity.get(&self.database().store).await?;
+        identify(&self.options, replication)
+            .await
+            .map_err(|error| ReplicatorError::Filter(error.text))
     }
 
     async fn start(&self, replication: Replication) -> Result<Replicated, ReplicatorError> {
@@ -85,54 +85,35 @@ impl ReplicatorApi {
         }
     }
 
-    /// Cancels a job, which only its owner and administrators can see.
+    /// Cancels a job, which only its owner and administrators can see; one of another daemon through that daemon.
     async fn cancel(
         &self,
         id: ReplicationId,
         person: &Person,
     ) -> Result<Replicated, ReplicatorError> {
         let found = self.scheduler(GetJob { id: id.clone() }).await?;
-        if found.is_none() && self.fleet().is_some() {
-            return self.cancel_other(id, person).await;
-        }
-        let is_theirs = |info: &JobInfo| {
-            let user = &info.replication.user.name;
-            person.is_admin || user.is_some() && *user == person.name
+        let job = if found.is_none() && self.fleet().is_some() {
+            let whose = match (person.is_admin, &person.name) {
+                (true, _) => Whose::All,
+                (false, Some(user)) => Whose::Of(user.clone()),
+                (false, None) => return Err(ReplicatorError::Missing),
+            };
+            self.find(&id.to_string(), &whose).await?
+        } else {
+            let is_theirs = |info: &JobInfo| {
+                let user = &info.replication.user.name;
+                person.is_admin || user.is_some() && *user == person.name
+            };
+            let info = found.filter(is_theirs).ok_or(ReplicatorError::Missing)?;
+            if let Some(doc) = &info.replication.doc {
+                let text = format!(
+                    "Replication `{id}` belongs to document `{}` from db `{}`: delete that document",
+                    doc.id, doc.database
+                );
+                return Err(ReplicatorError::Taken(text));
+            }
+            Job::Own(Box::new(info))
         };
-        let info = found.filter(is_theirs).ok_or(ReplicatorError::Missing)?;
-        if let Some(doc) = &info.replication.doc {
-            let text = format!(
-                "Replication `{id}` belongs to document `{}` from db `{}`: delete that document",
-                doc.id, doc.database
-            );
-            return Err(ReplicatorError::Taken(text));
-        }
-        match self
-            .scheduler(RemoveJob {
-                id: id.clone(),
-                doc: None,
-            })
-            .await?
-        {
-            true => Ok(Replicated::Cancelled(id)),
-            false => Err(ReplicatorError::Missing),
-        }
-    }
-}
-
-impl ReplicatorApi {
-    /// Orders a job's daemon to end it.
-    async fn cancel_other(
-        &self,
-        id: ReplicationId,
-        person: &Person,
-    ) -> Result<Replicated, ReplicatorError> {
-        let whose = match (person.is_admin, &person.name) {
-            (true, _) => Whose::All,
-            (false, Some(user)) => Whose::Of(user.clone()),
-            (false, None) => return Err(ReplicatorError::Missing),
-        };
-        let job = self.find(&id.to_string(), &whose).await?;
         self.cancel_job(job, person).await?;
         Ok(Replicated::Cancelled(id))
     }

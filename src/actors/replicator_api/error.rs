@@ -1,6 +1,5 @@
 //! Errors of requests about replications.
 
-use crate::otp::registered_name::NoProc;
 use replication::crash::Crash;
 use replication::spec::SpecError;
 use store::StoreError;
@@ -52,12 +51,6 @@ pub(crate) enum ReplicatorError {
     /// The service is shutting down. Worth a retry after its restart.
     #[error("the service is shutting down")]
     ShuttingDown,
-}
-
-impl From<NoProc> for ReplicatorError {
-    fn from(_: NoProc) -> Self {
-        Self::ShuttingDown
-    }
 }
 
 impl ReplicatorError {

@@ -79,6 +79,11 @@ impl DaemonRow {
         self.is_there && !self.is_superseded
     }
 
+    /// Whether it is shown and has a lease.
+    const fn is_alive(&self) -> bool {
+        self.is_shown() && self.daemon.lease.is_some()
+    }
+
     fn has_begun_since(&self, heard: Option<WallTime>) -> bool {
         self.began
             .is_some_and(|began| heard.is_none_or(|heard| heard < began))
@@ -105,11 +110,11 @@ impl Memory {
         let superseded: Vec<Epoch> = there
             .clone()
             .filter(|row| {
-                let is_newer = |other: &DaemonRow| {
+                let is_newer = there.clone().any(|other| {
                     other.daemon.name.address == row.daemon.name.address
                         && other.has_begun_since(row.heard)
-                };
-                Some(row.daemon.epoch) != own && there.clone().any(is_newer)
+                });
+                Some(row.daemon.epoch) != own && is_newer
             })
             .map(|row| row.daemon.epoch)
             .collect();
@@ -121,7 +126,7 @@ impl Memory {
 
 /// The other daemons, and their jobs.
 pub(crate) struct Fleet {
-    pub(crate) options: FleetOptions,
+    pub options: FleetOptions,
     states: Arc<DocStates>,
     memory: Mutex<Memory>,
     /// Allows one read at a time.
@@ -141,11 +146,6 @@ pub(crate) struct OtherJob {
 impl OtherJob {
     pub fn job(&self) -> Option<&JobBody> {
         self.status.body.job.as_ref()
-    }
-
-    /// Returns the user who requested a transient job.
-    pub fn user(&self) -> Option<&str> {
-        self.job()?.user.as_deref()
     }
 
     /// Returns it as in `_scheduler/jobs`.
@@ -234,8 +234,7 @@ impl Fleet {
 
     async fn read_alone(&self) -> Result<(), StoreError> {
         let (began, store) = (Instant::now(), &self.options.store);
-        let daemons = store.daemons().await?;
-        self.note_daemons(daemons);
+        self.note_daemons(store.daemons().await?);
         loop {
             let numbers = self.memory().numbers.clone();
             let statuses = store
@@ -269,18 +268,18 @@ impl Fleet {
             });
             if let Some(lease) = daemon.lease {
                 owned += claimed;
-                if Some(daemon.epoch) == *self.options.epoch.borrow() {
+                if Some(daemon.epoch) == self.epoch() {
                     (own, left) = (claimed, lease);
                 }
             }
             let known = before.and_then(|row| row.heard);
-            let is_new = |at: &WallTime| known.is_none_or(|known| *at > known + HEARD_JITTER);
+            let new = heard.filter(|at| known.is_none_or(|known| *at > known + HEARD_JITTER));
             let report = daemon
                 .report
                 .take()
                 .and_then(|told| Some((Report::read(&told.body)?, told.age)));
             let row = DaemonRow {
-                heard: heard.filter(is_new).or(known),
+                heard: new.or(known),
                 began: before.and_then(|row| row.began).or(heard),
                 claimed,
                 is_there: true,
@@ -297,12 +296,13 @@ impl Fleet {
                 .numbers
                 .retain(|epoch, _| daemons.contains_key(epoch));
         }
-        memory.note_superseded(*self.options.epoch.borrow());
+        memory.note_superseded(self.epoch());
         let daemons = &memory.daemons;
-        let is_alive = |row: &&DaemonRow| row.is_shown() && row.daemon.lease.is_some();
-        let alive = daemons.values().filter(is_alive).count();
-        let is_there = |epoch: &Epoch| daemons.get(epoch).is_some_and(|row| row.is_there);
-        memory.transient.retain(|_, status| is_there(&status.epoch));
+        let alive = daemons.values().filter(|row| row.is_alive()).count();
+        memory.transient.retain(|_, status| {
+            let row = daemons.get(&status.epoch);
+            row.is_some_and(|row| row.is_there)
+        });
         let metrics = &self.options.metrics;
         metrics.daemons.set(alive as u64);
         metrics.owned.set(own as u64);
@@ -325,7 +325,8 @@ impl Fleet {
                     .status
                     .body
                     .as_deref()
-                    .map_or_else(Default::default, StatusBody::read),
+                    .map(StatusBody::read)
+                    .unwrap_or_default(),
             });
             match &one.status.of {
                 StatusOf::Document(doc) => {
@@ -354,14 +355,16 @@ impl Fleet {
         let mut all = self.states.lock().others();
         let memory = self.memory();
         let own = self.epoch();
-        let transient = memory.transient.values();
         all.extend(
-            transient
+            memory
+                .transient
+                .values()
                 .filter(|status| Some(status.epoch) != own)
                 .cloned(),
         );
-        let all = all.into_iter();
-        all.map(|status| other_job(&memory, status)).collect()
+        all.into_iter()
+            .map(|status| other_job(&memory, status))
+            .collect()
     }
 
     /// Returns a document of another daemon, if known.
@@ -374,8 +377,9 @@ impl Fleet {
     pub fn other_job(&self, name: &str) -> Option<OtherJob> {
         let by_doc = self.other(name).filter(|other| other.job().is_some());
         by_doc.or_else(|| {
-            let mut all = self.others().into_iter();
-            all.find(|other| other.job().is_some_and(|job| job.id == name))
+            self.others()
+                .into_iter()
+                .find(|other| other.job().is_some_and(|job| job.id == name))
         })
     }
 
@@ -386,10 +390,7 @@ impl Fleet {
         let own = self.epoch();
         let mut rows: Vec<&DaemonRow> = memory.daemons.values().collect();
         rows.retain(|row| row.is_shown());
-        rows.sort_by(|a, b| {
-            let key = |row: &DaemonRow| (Arc::clone(&row.daemon.name.address), row.daemon.epoch);
-            key(a).cmp(&key(b))
-        });
+        rows.sort_by_key(|row| (Arc::clone(&row.daemon.name.address), row.daemon.epoch));
         let shown = rows.into_iter().map(|row| {
             let daemon = &row.daemon;
             let left = daemon
@@ -432,8 +433,9 @@ impl Fleet {
     pub fn reports(&self) -> Option<(Report, Vec<Report>)> {
         let memory = self.memory();
         let own = memory.own_report.clone()?;
-        let others = self.living(&memory);
-        let told = others.filter_map(|row| Some(row.report.as_ref()?.0.clone()));
+        let told = self
+            .living(&memory)
+            .filter_map(|row| Some(row.report.as_ref()?.0.clone()));
         Some((own, told.collect()))
     }
 
@@ -444,8 +446,10 @@ impl Fleet {
             Some(own) => row.daemon.epoch == own,
             None => row.daemon.name.address == address,
         };
-        let rows = memory.daemons.values();
-        rows.filter(move |row| row.is_shown() && row.daemon.lease.is_some() && !is_own(row))
+        memory
+            .daemons
+            .values()
+            .filter(move |row| row.is_alive() && !is_own(row))
     }
 
     fn memory(&self) -> MutexGuard<'_, Memory> {
@@ -459,7 +463,7 @@ fn other_job(memory: &Memory, status: Arc<OtherStatus>) -> OtherJob {
         || "unknown".into(),
         |row| Arc::clone(&row.daemon.name.address),
     );
-    let is_alive = row.is_some_and(|row| row.is_shown() && row.daemon.lease.is_some());
+    let is_alive = row.is_some_and(DaemonRow::is_alive);
     // Without a time, so that jobs lost together have the same reason.
     let lost = (!is_alive).then(|| format!("its daemon {daemon} has lost its lease"));
     OtherJob {

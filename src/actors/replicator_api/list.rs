@@ -59,45 +59,48 @@ impl ReplicatorApi {
         let is_loading = self.is_loading();
         let is_plain = query.sort == JobsSort::Id && !query.groups && selection.is_of_states();
         let fleet = self.fresh_fleet().await;
-        let has_all = || fleet.is_none_or(|fleet| fleet.others().is_empty());
-        if is_plain && *whose == Whose::All && has_all() {
+        if is_plain && *whose == Whose::All && fleet.is_none_or(|fleet| fleet.others().is_empty()) {
             let (total, jobs) = self.some_jobs(selection.states(), skip, limit).await?;
             let jobs: Vec<Value> = jobs.iter().map(|info| self.shown(info)).collect();
-            let list = json!({"total_rows": total, "offset": skip.min(total), "jobs": jobs});
-            return Ok(self.with_notes(list, is_loading));
+            return Ok(self.with_notes(
+                json!({"total_rows": total, "offset": skip.min(total), "jobs": jobs}),
+                is_loading,
+            ));
         }
         let (mut groups, mut found) = (Groups::default(), Vec::new());
         let is_sorted = query.sort == JobsSort::Trouble;
-        let each = |job: Job, facts: &JobFacts<'_>| {
+        self.each_selected(&mut selection, whose, |job, facts| {
             groups.add(facts);
             if !query.groups {
                 let (since, one) = match job {
                     Job::Own(info) => (info.shown.since, Found::Job(info.id)),
-                    Job::Other(other) => {
-                        let since = other.job().map(JobBody::since).unwrap_or_default();
-                        (since, Found::Other(other))
-                    }
+                    Job::Other(other) => (
+                        other.job().map(JobBody::since).unwrap_or_default(),
+                        Found::Other(other),
+                    ),
                 };
                 found.push((is_sorted.then(|| Trouble::of(facts, since)), one));
             }
-        };
-        self.each_selected(&mut selection, whose, each).await?;
+        })
+        .await?;
         if fleet.is_some() && !is_sorted {
             found.sort_by_cached_key(|(_, one)| one.id());
         }
-        let each = |doc: &Value, facts: &JobFacts<'_>, since| {
+        self.each_settled(&mut selection, whose, |doc, facts, since| {
             groups.add(facts);
             if !query.groups {
                 let place = is_sorted.then(|| Trouble::of(facts, since));
                 found.push((place, Found::Doc(doc.clone())));
             }
-        };
-        self.each_settled(&mut selection, whose, each).await?;
-        let (total, states) = (groups.total(), json!(groups.states()));
+        })
+        .await?;
+        let (total, states) = (groups.total, json!(groups.states));
         if query.groups {
             let groups = groups.into_groups();
-            let list = json!({"total_rows": total, "states": states, "groups": groups});
-            return Ok(self.with_notes(list, is_loading));
+            return Ok(self.with_notes(
+                json!({"total_rows": total, "states": states, "groups": groups}),
+                is_loading,
+            ));
         }
         // Without a sort order, this keeps the order of ids.
         found.sort_by(|(a, _), (b, _)| a.cmp(b));
@@ -182,11 +185,13 @@ impl ReplicatorApi {
             return Ok(());
         };
         let states = selection.states();
-        let listed = |other: &OtherJob| other.job().and_then(JobBody::listed);
         let others: Vec<Job> = fleet
             .others()
             .into_iter()
-            .filter(|other| listed(other).is_some_and(|it| states.contains(&it)))
+            .filter(|other| {
+                let listed = other.job().and_then(JobBody::listed);
+                listed.is_some_and(|it| states.contains(&it))
+            })
             .map(Job::Other)
             .collect();
         for part in others.chunks(JOBS_MAX) {
@@ -211,17 +216,20 @@ impl ReplicatorApi {
             .filter_map(Job::doc)
             .map(str::to_owned)
             .collect();
-        let documents = self.database().store().documents(ids).await?;
-        let owners: HashMap<String, Option<String>> = documents
+        let owners: HashMap<String, Option<String>> = self
+            .database()
+            .store
+            .documents(ids)
+            .await?
             .into_iter()
             .flatten()
             .map(|document| (document.id.clone(), members(&document).text("owner")))
             .collect();
-        let is_own = |job: &Job| match job.doc() {
+        let own = jobs.into_iter().filter(|job| match job.doc() {
             Some(doc) => owners.get(doc).is_some_and(|o| o.as_deref() == Some(user)),
             None => job.user() == Some(user),
-        };
-        Ok(jobs.into_iter().filter(is_own).collect())
+        });
+        Ok(own.collect())
     }
 
     /// Returns a job by its or its document's name, if the user may see it.
@@ -238,8 +246,10 @@ impl ReplicatorApi {
             }
             Err(error) => return Err(error),
         };
-        let mut found = self.of(vec![job], whose).await?;
-        found.pop().ok_or(ReplicatorError::Missing)
+        self.of(vec![job], whose)
+            .await?
+            .pop()
+            .ok_or(ReplicatorError::Missing)
     }
 }
 
@@ -255,7 +265,7 @@ impl Job {
     pub(super) fn user(&self) -> Option<&str> {
         match self {
             Self::Own(info) => info.replication.user.name.as_deref(),
-            Self::Other(other) => other.user(),
+            Self::Other(other) => other.job()?.user.as_deref(),
         }
     }
 }

@@ -9,7 +9,7 @@ use futures_util::future::join_all;
 use serde::{Deserialize, Serialize};
 use settee_client::BulkOrderName;
 
-use super::fleet::{Fleet, OtherJob};
+use super::fleet::OtherJob;
 use super::statuses::replication_id;
 use super::{ReplicatorApi, ReplicatorError};
 use crate::audit::{Done, Sender};
@@ -42,29 +42,46 @@ pub(super) enum Ordered {
     Kept,
 }
 
-/// An order for jobs of other daemons.
+/// The result of an order for one job.
+pub(super) type Outcome = Result<Ordered, ReplicatorError>;
+
+/// An order for jobs. Other daemons never get [`AnyOrder::Delete`]: documents are deleted here.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum OtherOrder {
+pub(super) enum AnyOrder {
     Job(JobOrder),
     Cancel,
+    Delete,
 }
 
-impl OtherOrder {
+impl AnyOrder {
+    /// Returns the order with this name; `None` for one without its priority.
+    pub fn of(name: BulkOrderName, priority: Option<i8>) -> Option<Self> {
+        Some(match name {
+            BulkOrderName::Restart => Self::Job(JobOrder::Restart),
+            BulkOrderName::Pause => Self::Job(JobOrder::Pause),
+            BulkOrderName::Resume => Self::Job(JobOrder::Resume),
+            BulkOrderName::Priority => Self::Job(JobOrder::Priority(priority?)),
+            BulkOrderName::Cancel => Self::Cancel,
+            BulkOrderName::Delete => Self::Delete,
+        })
+    }
+
     fn body(self, by: &str, from: &str) -> String {
         let (order, priority) = match self {
             Self::Cancel => (BulkOrderName::Cancel, None),
+            Self::Delete => (BulkOrderName::Delete, None),
             Self::Job(JobOrder::Pause) => (BulkOrderName::Pause, None),
             Self::Job(JobOrder::Resume) => (BulkOrderName::Resume, None),
             Self::Job(JobOrder::Restart) => (BulkOrderName::Restart, None),
             Self::Job(JobOrder::Priority(level)) => (BulkOrderName::Priority, Some(level)),
         };
-        let body = OrderBody {
+        serde_json::to_string(&OrderBody {
             order,
             priority,
             by: by.to_owned(),
             from: from.to_owned(),
-        };
-        serde_json::to_string(&body).expect("orders: strings and numbers can be written")
+        })
+        .expect("orders: strings and numbers can be written")
     }
 
     /// Whether a later owner executes it from stored settings.
@@ -74,36 +91,37 @@ impl OtherOrder {
 }
 
 /// Returns the sender and the name of an order that another daemon left.
-pub(crate) fn sent(order: &Order) -> (Sender, String) {
+pub(crate) fn sent(order: &Order) -> (Sender, &'static str) {
     let Ok(body) = serde_json::from_str::<OrderBody>(&order.body) else {
-        return (Sender::known(None, "daemon"), "unknown".to_owned());
+        return (Sender::known(None, "daemon"), "unknown");
     };
-    let what: &str = match body.order {
+    let what = match body.order {
         BulkOrderName::Restart => Route::RestartJob.into(),
         BulkOrderName::Pause => Route::PauseJob.into(),
         BulkOrderName::Resume => Route::ResumeJob.into(),
         BulkOrderName::Priority => Route::SetJobPriority.into(),
         BulkOrderName::Cancel | BulkOrderName::Delete => Route::OrderJobs.into(),
     };
-    let from = format!("daemon {}", body.from);
     (
-        Sender::known(Some(&body.by), from.trim_end()),
-        what.to_owned(),
+        Sender::known(Some(&body.by), format!("daemon {}", body.from).trim_end()),
+        what,
     )
 }
 
 impl ReplicatorApi {
     /// Stores the settings that an order changes in jobs of other daemons, and leaves the order for those daemons.
-    /// Returns one result for each of `others`.
+    /// Returns one result for each of `others`; none without a fleet.
     pub(super) async fn order_others(
         &self,
-        fleet: &Fleet,
-        order: OtherOrder,
-        others: &[&OtherJob],
+        order: AnyOrder,
+        others: Vec<&OtherJob>,
         by: &Arc<str>,
-    ) -> Vec<Result<Ordered, ReplicatorError>> {
+    ) -> Vec<Outcome> {
+        let Some(fleet) = self.fleet().filter(|_| !others.is_empty()) else {
+            return Vec::new();
+        };
         let keeping = others.iter().map(|other| async {
-            let (Some(doc), OtherOrder::Job(order)) = (other.status.doc(), order) else {
+            let (Some(doc), AnyOrder::Job(order)) = (other.status.doc(), order) else {
                 return Ok(());
             };
             self.keep(order, doc, None, by).await
@@ -152,30 +170,32 @@ impl ReplicatorApi {
             return Ok(None);
         };
         let (before, id) = (self.shown(&info), info.id);
-        let order = match (body.order, body.priority) {
-            (BulkOrderName::Cancel, _) => {
+        let order = match AnyOrder::of(body.order, body.priority) {
+            Some(AnyOrder::Cancel) => {
                 let is_gone = self.scheduler(RemoveJob { id, doc: None }).await?;
                 return Ok(is_gone.then(|| Done::after(1, before)));
             }
-            (BulkOrderName::Pause, _) => JobOrder::Pause,
-            (BulkOrderName::Resume, _) => JobOrder::Resume,
-            (BulkOrderName::Restart, _) => JobOrder::Restart,
-            (BulkOrderName::Priority, Some(level)) => JobOrder::Priority(level),
-            (BulkOrderName::Priority, None) | (BulkOrderName::Delete, _) => {
-                return Ok(Some(Done::to(0)));
-            }
+            Some(AnyOrder::Job(order)) => order,
+            Some(AnyOrder::Delete) | None => return Ok(Some(Done::to(0))),
         };
         let by = body.by.into();
-        let ids = vec![id];
-        let known = self.scheduler(OrderJobs { ids, order, by }).await?;
-        let is_known = known.first().copied().unwrap_or(false);
+        let is_known = self
+            .scheduler(OrderJobs {
+                ids: vec![id],
+                order,
+                by,
+            })
+            .await?
+            .first()
+            .copied()
+            .unwrap_or(false);
         Ok(is_known.then(|| Done::of_job(&before, order)))
     }
 
     /// Returns this daemon's job that an order concerns.
     async fn ordered(&self, of: &StatusOf) -> Result<Option<JobInfo>, ReplicatorError> {
         let (id, is_transient) = match of {
-            StatusOf::Document(doc) => (self.database().states().lock().job_of(doc), false),
+            StatusOf::Document(doc) => (self.table().job_of(doc), false),
             StatusOf::Transient(id) => (Some(Arc::clone(id)), true),
         };
         let Some(id) = id.map(|id| replication_id(&id)) else {

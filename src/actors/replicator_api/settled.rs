@@ -5,7 +5,7 @@
 use serde_json::Value;
 
 use super::list::Whose;
-use super::orders::Ordered;
+use super::orders::{Ordered, Outcome};
 use super::{ReplicatorApi, ReplicatorError};
 use crate::replicator::document::members;
 use crate::replicator::selection::{JobFacts, Selection};
@@ -28,10 +28,10 @@ impl ReplicatorApi {
         mut each: impl FnMut(&Value, &JobFacts<'_>, WallTime),
     ) -> Result<(), ReplicatorError> {
         // A store not needed so far has no documents, and is not created for a list.
-        if selection.doc_states().is_empty() || !self.has_store() {
+        if selection.doc_states.is_empty() || self.existing_store().is_none() {
             return Ok(());
         }
-        let (_, _, docs) = self.docs(Page::default(), selection.doc_states()).await?;
+        let (_, _, docs) = self.docs(Page::default(), &selection.doc_states).await?;
         for doc in docs {
             let mut doc: Value = serde_json::from_str(doc.get()).unwrap_or_default();
             let id = doc["doc_id"].as_str().unwrap_or_default().to_owned();
@@ -69,18 +69,23 @@ impl ReplicatorApi {
     ///
     /// # Errors
     /// The document is gone, or the store fails.
-    pub(super) async fn run_again(&self, doc: &str) -> Result<Ordered, ReplicatorError> {
+    pub(super) async fn run_again(&self, doc: &str) -> Outcome {
         let change = |document: &Document| Some(afresh(document));
-        let store = self.database().store();
-        let written = store.change_with(doc, Box::new(change)).await?;
-        written
+        self.database()
+            .store
+            .change_with(doc, Box::new(change))
+            .await?
             .map(|_| Ordered::Done)
             .ok_or(ReplicatorError::Missing)
     }
 
     async fn owns(&self, doc: &str, user: &str) -> Result<bool, ReplicatorError> {
-        let found = self.database().store().document(doc).await?;
-        let owner = found.and_then(|document| members(&document).text("owner"));
+        let owner = self
+            .database()
+            .store
+            .document(doc)
+            .await?
+            .and_then(|document| members(&document).text("owner"));
         Ok(owner.as_deref() == Some(user))
     }
 }

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use super::{ReplicatorApi, ReplicatorError, view};
 use crate::messages::replication_scheduler::{GetJobsById, JobInfo};
 use crate::replicator::status::{JobBody, StatusBody};
-use crate::replicator::table::Row;
 use policy::schedule::{JobState, WallTime};
 use replication::id::ReplicationId;
 use store::fleet::{JobStatus, StatusOf};
@@ -20,35 +19,41 @@ impl ReplicatorApi {
         of: &[StatusOf],
     ) -> Result<Vec<JobStatus>, ReplicatorError> {
         let mut statuses = Vec::with_capacity(of.len());
-        let docs = of.iter().filter_map(|of| match of {
-            StatusOf::Document(doc) => Some(doc),
-            StatusOf::Transient(_) => None,
-        });
-        let docs: Vec<&Arc<str>> = docs.collect();
+        let (mut docs, mut transient): (Vec<&Arc<str>>, Vec<&Arc<str>>) = Default::default();
+        for of in of {
+            match of {
+                StatusOf::Document(doc) => docs.push(doc),
+                StatusOf::Transient(id) => transient.push(id),
+            }
+        }
         let ids = docs.iter().map(ToString::to_string).collect();
         for (doc, (row, info)) in docs.iter().zip(self.known(ids).await?) {
+            let shown = view::unsettled(doc, row.as_ref(), info.as_ref());
+            let body = shown.map(|(state, doc)| StatusBody {
+                state: Some(state),
+                doc: Some(view::raw(&doc)),
+                job: info.as_ref().map(of_job),
+            });
             statuses.push(JobStatus {
                 of: StatusOf::Document(Arc::clone(doc)),
-                body: Some(of_document(doc, row.as_ref(), info.as_ref()).text()),
+                body: Some(body.unwrap_or_default().text()),
             });
         }
-        let ids = of.iter().filter_map(|of| match of {
-            StatusOf::Transient(id) => Some(Arc::clone(id)),
-            StatusOf::Document(_) => None,
-        });
-        let transient: Vec<Arc<str>> = ids.collect();
         let ids = transient.iter().map(|id| replication_id(id)).collect();
-        let infos = self.scheduler(GetJobsById { ids }).await?;
-        for (id, info) in transient.into_iter().zip(infos) {
+        for (id, info) in transient
+            .into_iter()
+            .zip(self.scheduler(GetJobsById { ids }).await?)
+        {
             // A job with this id may now be a document's.
-            let own = info.filter(|info| info.replication.doc.is_none());
-            let body = own.map(|info| StatusBody {
-                state: Some(info.shown.summary.state.into()),
-                doc: None,
-                job: Some(of_job(&info)),
-            });
+            let body = info
+                .filter(|info| info.replication.doc.is_none())
+                .map(|info| StatusBody {
+                    state: Some(info.shown.summary.state.into()),
+                    doc: None,
+                    job: Some(of_job(&info)),
+                });
             statuses.push(JobStatus {
-                of: StatusOf::Transient(id),
+                of: StatusOf::Transient(Arc::clone(id)),
                 body: body.map(|body| body.text()),
             });
         }
@@ -60,11 +65,14 @@ impl ReplicatorApi {
     /// # Errors
     /// The service is shutting down.
     pub(crate) async fn came_on(&self, since: WallTime) -> Result<Vec<StatusOf>, ReplicatorError> {
-        let running = vec![JobState::Running];
-        let (_, jobs) = self.some_jobs(running, 0, usize::MAX).await?;
-        let jobs = jobs.into_iter();
-        let came_on = jobs.filter(|info| info.progress_at.is_some_and(|at| at >= since));
-        Ok(came_on.map(|info| status_of(&info)).collect())
+        let (_, jobs) = self
+            .some_jobs(vec![JobState::Running], 0, usize::MAX)
+            .await?;
+        Ok(jobs
+            .into_iter()
+            .filter(|info| info.progress_at.is_some_and(|at| at >= since))
+            .map(|info| status_of(&info))
+            .collect())
     }
 
     /// Returns all transient jobs.
@@ -72,10 +80,14 @@ impl ReplicatorApi {
     /// # Errors
     /// The service is shutting down.
     pub(crate) async fn transient(&self) -> Result<Vec<StatusOf>, ReplicatorError> {
-        let all = JobState::ALL.to_vec();
-        let (_, jobs) = self.some_jobs(all, 0, usize::MAX).await?;
-        let jobs = jobs.iter().filter(|info| info.replication.doc.is_none());
-        Ok(jobs.map(status_of).collect())
+        let (_, jobs) = self
+            .some_jobs(JobState::ALL.to_vec(), 0, usize::MAX)
+            .await?;
+        Ok(jobs
+            .iter()
+            .filter(|info| info.replication.doc.is_none())
+            .map(status_of)
+            .collect())
     }
 }
 
@@ -89,17 +101,6 @@ fn status_of(info: &JobInfo) -> StatusOf {
 pub(super) fn replication_id(id: &str) -> ReplicationId {
     let Ok(id) = id.parse();
     id
-}
-
-fn of_document(id: &str, row: Option<&Row>, info: Option<&JobInfo>) -> StatusBody {
-    let Some((state, doc)) = view::unsettled(id, row, info) else {
-        return StatusBody::default();
-    };
-    StatusBody {
-        state: Some(state),
-        doc: Some(view::raw(&doc)),
-        job: info.map(of_job),
-    }
 }
 
 fn of_job(info: &JobInfo) -> JobBody {

@@ -31,18 +31,21 @@ const JOBS: usize = 10_000;
 async fn start(jobs: usize) -> ReplicatorApi {
     let log = Logger::root(Discard, o!());
     let states: Arc<DocStates> = Arc::default();
-    let scheduler = ReplicationScheduler::new(SchedulerOptions {
-        settings: Settings {
-            max_jobs: 0,
-            ..Settings::default()
+    let scheduler = ReplicationScheduler::new(
+        SchedulerOptions {
+            settings: Settings {
+                max_jobs: 0,
+                ..Settings::default()
+            },
+            jobs: Box::new(|_| Err(Crash::JobDied("this test starts no job".to_owned()))),
+            live: Default::default(),
+            states: Arc::clone(&states),
+            http: Http::new(crate::replicator::http_config(&Default::default()), &log).unwrap(),
+            metrics: Metrics::new().replication(),
+            log: log.clone(),
         },
-        jobs: Box::new(|_| Err(Crash::JobDied("this test starts no job".to_owned()))),
-        live: Default::default(),
-        states: Arc::clone(&states),
-        http: Http::new(crate::replicator::http_config(&Default::default()), &log).unwrap(),
-        metrics: Metrics::new().replication(),
-        log: log.clone(),
-    });
+        PidGuard::new(),
+    );
     let scheduler = scheduler.start();
     let store = Store::start(StorePlace::Memory, states.clone(), Arc::new(()), &log).unwrap();
     let (_, config) = watch::channel(Arc::new(Config::default()));
@@ -104,7 +107,7 @@ async fn ten_thousand_jobs_are_listed_and_ordered_in_short_turns() {
     let ordered = api.order_jobs(&order, &Whose::All, &ann);
     let paused = within("the order", ordered).await.unwrap();
     assert_eq!((paused.done, paused.failed), (selected, 0));
-    let store = api.database().store();
+    let store = &api.database().store;
     assert!(store.kept("d00003").await.unwrap().is_some());
     let mut query = JobsQuery {
         sort: JobsSort::Trouble,
@@ -136,7 +139,7 @@ async fn ten_thousand_jobs_are_listed_and_ordered_in_short_turns() {
 async fn an_order_reports_how_many_documents_are_still_loading() {
     let api = start(3).await;
     tokio::time::pause();
-    let states = api.database().states();
+    let states = &api.database().states;
     let documents = ["d00000", "d00001", "d00002", "unread"];
     states.opened(documents.map(|id| (id.to_owned(), 0)).into());
     for known in &documents[..3] {
@@ -197,7 +200,7 @@ async fn a_deletion_fails_for_jobs_with_a_missing_document_and_applies_to_the_ot
         body: json!({"source": "http://db1.example/a", "target": "http://t.example/d00001", "continuous": true})
             .to_string(),
     };
-    let written = api.database().store().edit(vec![edit]).await.unwrap();
+    let written = api.database().store.edit(vec![edit]).await.unwrap();
     assert!(written[0].is_ok());
     let deleted = api.order_jobs(&order, &Whose::All, &ann).await.unwrap();
     assert_eq!((deleted.total, deleted.done, deleted.failed), (3, 1, 2));

@@ -173,8 +173,10 @@ pub fn task(info: &JobInfo) -> Option<Value> {
         "started_on": started,
         "updated_on": info.progress_at.map_or(started, seconds).max(started),
     });
-    let progress = info.progress.as_deref().map(stats).into();
-    Some(with(with(job_and_task(info), task), progress))
+    Some(with(
+        with(job_and_task(info), task),
+        info.progress.as_deref().map(stats).into(),
+    ))
 }
 
 /// Returns a replication document as in `_scheduler/docs`, and its state; `None` if it is unknown to this daemon.
@@ -257,8 +259,7 @@ pub fn settled(document: &Document, unread: Option<&str>) -> (DocState, Box<RawV
             )
         }
         Some(FAILED) => {
-            let reason = body.raw(REASON);
-            let info = DocMembers::default().with("error", reason);
+            let info = DocMembers::default().with("error", body.raw(REASON));
             (DocState::Failed, Some(info), 1, time.clone())
         }
         _ => {

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use actix::fut::wrap_stream;
 use actix::prelude::*;
+use actix_rt::time::{sleep, timeout};
 use futures_util::future::join_all;
 use futures_util::stream;
 use slog::{Logger, warn};
@@ -19,15 +20,14 @@ use super::notes::{JobNotes, Noted};
 use super::{Document, DocumentsOptions, ReplicatorDocuments, StepEnd};
 use crate::messages::fleet_member::{DocStopped, JoinFleet, OwnedChange, OwnedChanges};
 use crate::messages::replication_scheduler::{ADDS_MAX, LoseJob, RemoveJob};
-use crate::otp::pid::Pid;
 use crate::otp::tell::Tell;
-use crate::replicator::NAME;
+use crate::replicator::document::doc_ref;
 use crate::replicator::lease::DocLease;
-use crate::replicator::table::{ClaimWork, Event, Row, Taken, Wish};
+use crate::replicator::table::{ClaimWork, Event, Taken, Wish};
 use crate::replicator::wish::Reading;
 use policy::ownership::{Claim, DocId, Epoch};
 use replication::id::ReplicationId;
-use replication::spec::{DocRef, Replication};
+use replication::spec::Replication;
 use store::fleet::{FleetStore, IdTaken, JobNote, JobRow};
 use store::{Store, StoreError};
 
@@ -39,7 +39,7 @@ const STORE_WAIT: Duration = Duration::from_secs(1);
 
 /// State that exists only if the store is shared.
 pub(super) struct FleetPart {
-    notes: Rc<JobNotes>,
+    pub notes: Rc<JobNotes>,
     /// Notified of documents that can be released.
     member: Option<Recipient<DocStopped>>,
     /// How long the job of the document being released may take to stop.
@@ -75,7 +75,7 @@ impl ClaimedReader {
                         warn!(self.log, "documents that were claimed cannot be read"; "error" => %error,
                               "effect" => "it is retried; their replications begin later");
                     }
-                    actix_rt::time::sleep(STORE_WAIT).await;
+                    sleep(STORE_WAIT).await;
                 }
             }
         };
@@ -88,16 +88,12 @@ impl ClaimedReader {
 }
 
 impl FleetPart {
-    pub(super) fn new(store: Arc<dyn FleetStore>) -> Self {
+    pub fn new(store: Arc<dyn FleetStore>) -> Self {
         Self {
             notes: JobNotes::new(store),
             member: None,
             stop_within: None,
         }
-    }
-
-    pub(super) fn notes(&self) -> Rc<JobNotes> {
-        Rc::clone(&self.notes)
     }
 }
 
@@ -127,7 +123,7 @@ pub(super) async fn add_owned(
         if jobs.is_empty() {
             return done;
         }
-        actix_rt::time::sleep(STORE_WAIT).await;
+        sleep(STORE_WAIT).await;
     }
 }
 
@@ -175,11 +171,7 @@ async fn add_noted(
     for ((job, by), asks) in taken.into_iter().zip(asked) {
         match asks {
             Ok(true) => {
-                let doc = DocRef {
-                    database: NAME.to_owned(),
-                    id: by.to_string(),
-                };
-                done.push(job.done(Some(Err(Taken::Document(doc)))));
+                done.push(job.done(Some(Err(Taken::Document(doc_ref(&by))))));
             }
             Ok(false) => done.push(job.done(Some(Err(Taken::Former(by))))),
             Err(StoreError::Closed) => done.push(job.done(None)),
@@ -195,7 +187,7 @@ async fn asks_for(
     doc: &str,
     job: &ReplicationId,
 ) -> Result<bool, StoreError> {
-    let Some(document) = options.database.store().document(doc).await? else {
+    let Some(document) = options.database.store.document(doc).await? else {
         return Ok(false);
     };
     let reading = Reading::of(&document, true, &options.config.borrow().replicator);
@@ -224,8 +216,11 @@ impl ReplicatorDocuments {
 
     /// Whether an event of a replication is from the document's job under the current claim.
     pub(super) fn is_current(&self, doc: &str, replication: &Arc<Replication>) -> bool {
-        let is_its = |row: &Row| Arc::ptr_eq(&row.replication, replication);
-        self.fleet.is_none() || self.table().row(doc).is_some_and(is_its)
+        self.fleet.is_none()
+            || self
+                .table()
+                .row(doc)
+                .is_some_and(|row| Arc::ptr_eq(&row.replication, replication))
     }
 
     /// Begins work that must end before a document is released.
@@ -255,10 +250,7 @@ impl ReplicatorDocuments {
     /// Removes a job; kills it if its document is no longer owned, or if it does not stop in time for a release.
     pub(super) fn remove_job(&self, doc: &str, id: ReplicationId, ctx: &mut Context<Self>) {
         let scheduler = self.options.scheduler.address();
-        let of = DocRef {
-            database: NAME.to_owned(),
-            id: doc.to_owned(),
-        };
+        let of = doc_ref(doc);
         let remove = RemoveJob {
             id: id.clone(),
             doc: Some(of.clone()),
@@ -271,51 +263,39 @@ impl ReplicatorDocuments {
             // The document is no longer owned.
             return scheduler.tell(lose);
         };
-        let within = part.stop_within;
+        let within = part.stop_within.unwrap_or(Duration::MAX);
         let removing = scheduler.send(remove);
         let gone = async move {
             // A scheduler that has ended has no runs.
-            match within {
-                None => {
-                    let _ = removing.await;
-                }
-                Some(within) => {
-                    let removed = actix_rt::time::timeout(within, removing).await;
-                    if removed.is_err() {
-                        let _ = scheduler.send(lose).await;
-                    }
-                }
+            if timeout(within, removing).await.is_err() {
+                let _ = scheduler.send(lose).await;
             }
             let (event, work) = (None, Some(work));
             vec![StepEnd { event, work }]
         };
-        self.spawn(Box::pin(gone), ctx);
+        ctx.spawn(Self::finish(Box::pin(gone)));
     }
 
     /// Forgets a document's replication.
     fn forget(&mut self, doc: &str, ctx: &mut Context<Self>) {
-        let (doc, wish) = (doc.to_owned(), Wish::Nothing);
-        let jobs = self.take(Event::Changed { doc, wish }, ctx);
-        self.add_later(jobs, ctx);
+        self.act_on(doc, Event::Changed(Wish::Nothing), ctx);
     }
 
     fn change(&mut self, change: OwnedChange, ctx: &mut Context<Self>) -> Option<(DocId, Claim)> {
         match change {
             OwnedChange::Claimed { doc, lease } => {
-                let claim = lease.claim();
+                let claim = lease.claim;
                 self.table().claimed(&doc, lease);
                 return Some((doc, claim));
             }
             OwnedChange::GiveBack { doc, claim, within } => {
-                let is_to_stop = self.table().give_back(&doc, claim);
-                if is_to_stop {
+                if self.table().give_back(&doc, claim) {
                     self.fleet.as_mut()?.stop_within = within;
                     self.forget(&doc, ctx);
                 }
             }
             OwnedChange::Lost { doc, claim } => {
-                let was_owned = self.table().lost(&doc, claim);
-                if was_owned {
+                if self.table().lost(&doc, claim) {
                     self.forget(&doc, ctx);
                 }
             }
@@ -328,7 +308,7 @@ impl ReplicatorDocuments {
         // Claims are unordered; sorted documents are found faster, here and in the database.
         docs.sort_unstable();
         let reader = ClaimedReader {
-            store: self.options.database.store().clone(),
+            store: self.options.database.store.clone(),
             docs: docs.into_iter(),
             log: self.log.clone(),
             is_told: false,
@@ -359,7 +339,7 @@ impl ReplicatorDocuments {
                 }
             }
         }
-        self.added(jobs)
+        Self::finish(self.add(jobs))
     }
 }
 
@@ -374,8 +354,7 @@ impl Handler<JoinFleet> for ReplicatorDocuments {
         if let Some(part) = &mut self.fleet {
             (part.member, part.stop_within) = (Some(msg.member), None);
         }
-        let pid: Pid = self.pid_guard.pid();
-        MessageResult(pid)
+        MessageResult(self.pid_guard.pid())
     }
 }
 

@@ -29,7 +29,7 @@ pub(super) async fn follow(
     to: Addr<ReplicatorDocuments>,
     log: Logger,
 ) {
-    let store = options.database.store().clone();
+    let store = options.database.store.clone();
     let mut updates = store.updates();
     until_open(&store, &mut updates).await;
     let (mut since, mut mark) = (0, String::new());

@@ -42,7 +42,7 @@ impl ToAdd {
         let earlier = kept.counts_of(earlier);
         AddJob {
             priority: kept.priority,
-            earlier: if lease.is_some_and(|lease| lease.is_extra()) {
+            earlier: if lease.is_some_and(|lease| lease.is_extra) {
                 earlier.tried_at_once()
             } else {
                 earlier
@@ -56,11 +56,15 @@ impl ToAdd {
 
     /// Ends the work with this result; `None` if this daemon may no longer act on the document.
     pub fn done(self, result: Option<Result<(), Taken>>) -> StepEnd {
-        let event = result.map(|result| Event::Scheduled {
-            doc: self.doc,
-            attempt: self.attempt,
-            job: self.id,
-            result,
+        let event = result.map(|result| {
+            (
+                self.doc,
+                Event::Scheduled {
+                    attempt: self.attempt,
+                    job: self.id,
+                    result,
+                },
+            )
         });
         let work = self.owned.map(|(_, work)| work);
         StepEnd { event, work }
@@ -70,7 +74,7 @@ impl ToAdd {
 /// Adds jobs to the scheduler with their kept settings, for a daemon that owns every document.
 pub(super) async fn add_kept(options: &DocumentsOptions, jobs: Vec<ToAdd>) -> Vec<StepEnd> {
     let docs = jobs.iter().map(|job| job.doc.clone()).collect();
-    let kept = options.database.store().kept_of(docs).await;
+    let kept = options.database.store.kept_of(docs).await;
     let kept = kept
         .unwrap_or_default()
         .into_iter()
@@ -103,8 +107,9 @@ pub(super) async fn add(
         Err(AddJobError::Taken { by: None, .. }) => Err(Taken::Transient),
         Ok(_) | Err(AddJobError::ShuttingDown) => Ok(()),
     });
-    let jobs = jobs.into_iter().zip(results);
-    jobs.map(|((job, _), result)| job.done(Some(result)))
+    jobs.into_iter()
+        .zip(results)
+        .map(|((job, _), result)| job.done(Some(result)))
         .collect()
 }
 
@@ -118,7 +123,7 @@ pub(crate) async fn identify(
 ) -> Result<ReplicationId, NotYet> {
     let identity = options
         .identity
-        .get(options.database.store())
+        .get(&options.database.store)
         .await
         .map_err(|error| NotYet::new(error.to_string(), "store failed"))?;
     let threshold = options.config.borrow().replicator.health_threshold;
@@ -139,6 +144,7 @@ mod tests {
     use crate::messages::replication_scheduler::GetJob;
     use crate::metrics::Metrics;
     use crate::otp::clock::BootClock;
+    use crate::otp::pid::PidGuard;
     use crate::replicator::lease::EpochLease;
     use actix::Actor;
     use policy::ownership::{Epoch, Request};
@@ -169,15 +175,18 @@ mod tests {
         let log = Logger::root(Discard, o!());
         let http = Http::new(crate::replicator::http_config(&Default::default()), &log)
             .expect("there are no files to read");
-        let scheduler = ReplicationScheduler::new(SchedulerOptions {
-            settings: Settings::default(),
-            jobs: Box::new(|_| Err(Crash::JobDied("none is to start".to_owned()))),
-            live: Default::default(),
-            states: Arc::default(),
-            http,
-            metrics: Metrics::new().replication(),
-            log,
-        });
+        let scheduler = ReplicationScheduler::new(
+            SchedulerOptions {
+                settings: Settings::default(),
+                jobs: Box::new(|_| Err(Crash::JobDied("none is to start".to_owned()))),
+                live: Default::default(),
+                states: Arc::default(),
+                http,
+                metrics: Metrics::new().replication(),
+                log,
+            },
+            PidGuard::new(),
+        );
         let scheduler = RegisteredName::new(scheduler.start());
         let not_before = WallTime::from_micros(u64::MAX);
         let history = History::default();
@@ -225,8 +234,8 @@ mod tests {
             };
             let added = add(&scheduler, vec![(job, row.clone())]).await;
             let event = added.into_iter().find_map(|done| done.event);
-            let is_new = |event| matches!(event, Event::Scheduled { result: Ok(()), .. });
-            assert!(event.is_some_and(is_new));
+            let is_new = matches!(event, Some((_, Event::Scheduled { result: Ok(()), .. })));
+            assert!(is_new);
             let job = scheduler.address().send(GetJob { id }).await;
             let job = job.expect("it is there").expect("it was added");
             assert_eq!(job.next_try() == Some(not_before), waits, "{password}");

@@ -107,8 +107,10 @@ impl JobNotes {
     async fn note_all(&self, epoch: Epoch, jobs: Vec<JobNote>) -> Noted {
         let docs: Vec<DocId> = jobs.iter().map(|job| DocId::clone(&job.doc)).collect();
         let set = self.store.set_replication_ids(epoch, jobs).await?;
-        let rows = self.store.job_rows(docs).await?;
-        let both = set.into_iter().zip(rows);
-        Ok(both.map(|(set, row)| Some(set?.map(|()| row))).collect())
+        Ok(set
+            .into_iter()
+            .zip(self.store.job_rows(docs).await?)
+            .map(|(set, row)| Some(set?.map(|()| row)))
+            .collect())
     }
 }

@@ -41,7 +41,20 @@ pub(super) async fn write(
         if lease.is_some_and(|lease| !lease.holds()) {
             return Ok(false);
         }
-        match write_once(&options, lease, &doc, &replication, &outcome, update_docs).await {
+        let (outcome, asked) = (outcome.clone(), replication.clone());
+        let written = change(&options, lease, &doc, move |document| {
+            let mut body = members(document);
+            let is_same = match (&asked_by(&document.id, &body), &asked) {
+                (Some(now), Some(before)) => now.same_as(before),
+                (now, before) => now.is_none() && before.is_none(),
+            };
+            if !is_same {
+                return None;
+            }
+            outcome.write(&mut body, &system_time().to_string(), update_docs);
+            Some(body.to_string())
+        });
+        match written.await {
             Err(error) if error != StoreError::Closed => {
                 if wait == WAIT_MIN {
                     error!(log, "the outcome of a replication cannot be written";
@@ -50,33 +63,9 @@ pub(super) async fn write(
                 actix_rt::time::sleep(wait).await;
                 wait = (wait * 2).min(WAIT_MAX);
             }
-            result => return result,
+            written => return Ok(written?.is_some()),
         }
     }
-}
-
-async fn write_once(
-    options: &DocumentsOptions,
-    lease: Option<&Arc<DocLease>>,
-    doc: &str,
-    replication: &Option<Arc<Replication>>,
-    outcome: &Outcome,
-    update_docs: bool,
-) -> Result<bool, StoreError> {
-    let (outcome, asked) = (outcome.clone(), replication.clone());
-    let written = change(options, lease, doc, move |document| {
-        let mut body = members(document);
-        let is_same = match (&asked_by(&document.id, &body), &asked) {
-            (Some(now), Some(before)) => now.same_as(before),
-            (now, before) => now.is_none() && before.is_none(),
-        };
-        if !is_same {
-            return None;
-        }
-        outcome.write(&mut body, &system_time().to_string(), update_docs);
-        Some(body.to_string())
-    });
-    Ok(written.await?.is_some())
 }
 
 /// Replaces a document's body while it is owned: see [`change_with`](store::DocumentStore::change_with).
@@ -86,7 +75,7 @@ pub(super) async fn change(
     doc: &str,
     change: impl FnOnce(&Document) -> Option<String> + Send + 'static,
 ) -> Result<Option<Revision>, StoreError> {
-    let (store, change) = (options.database.store(), Box::new(change));
+    let (store, change) = (&options.database.store, Box::new(change));
     match lease {
         Some(lease) => store.change_as(lease.owner(), doc, change).await,
         None => store.change_with(doc, change).await,

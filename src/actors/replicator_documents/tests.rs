@@ -46,15 +46,18 @@ async fn a_start_reads_the_kept_state_of_jobs_in_batches() {
         max_jobs: 0,
         ..Settings::default()
     };
-    let scheduler = ReplicationScheduler::new(SchedulerOptions {
-        settings,
-        jobs: Box::new(|_| Err(Crash::JobDied("this test starts no job".to_owned()))),
-        live: Default::default(),
-        states: Arc::clone(&states),
-        http: Http::new(crate::replicator::http_config(&Default::default()), &log).unwrap(),
-        metrics: Metrics::new().replication(),
-        log: log.clone(),
-    });
+    let scheduler = ReplicationScheduler::new(
+        SchedulerOptions {
+            settings,
+            jobs: Box::new(|_| Err(Crash::JobDied("this test starts no job".to_owned()))),
+            live: Default::default(),
+            states: Arc::clone(&states),
+            http: Http::new(crate::replicator::http_config(&Default::default()), &log).unwrap(),
+            metrics: Metrics::new().replication(),
+            log: log.clone(),
+        },
+        PidGuard::new(),
+    );
     let scheduler = RegisteredName::new(scheduler.start());
     let (_, config) = watch::channel(Arc::new(Config::default()));
     let options = DocumentsOptions {

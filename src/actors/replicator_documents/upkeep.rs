@@ -23,7 +23,7 @@ const COMPACT_WAIT: Duration = Duration::from_secs(10);
 
 /// Waits until the store is open, and keeps it small until it is closed.
 pub(super) async fn keep_small(options: Rc<DocumentsOptions>, log: Logger) {
-    let store = options.database.store();
+    let store = &options.database.store;
     let mut config = options.config.clone();
     let mut compacted: Option<Instant> = None;
     // An earlier run of the service may have left space to compact.
@@ -57,11 +57,10 @@ pub(super) async fn keep_small(options: Rc<DocumentsOptions>, log: Logger) {
             }
             done => is_told &= done.is_err(),
         }
-        let (least, most) = PURGE_WAIT;
         let wait = if is_due {
             COMPACT_WAIT
         } else {
-            kept_for.clamp(least, most)
+            kept_for.clamp(PURGE_WAIT.0, PURGE_WAIT.1)
         };
         tokio::select! {
             () = sleep(wait) => {}

@@ -29,7 +29,7 @@ use crate::metrics::{Closed, ServiceState};
 use crate::otp::clock::Clock;
 use crate::otp::registered_name::RegisteredName;
 use crate::warn_repeating;
-use policy::admission::{LastVerdict, Verdict, listening};
+use policy::admission::{Verdict, listening, verdict};
 
 /// Waits for the turn of a place; without one, forever. Cancel-safe.
 async fn turn_of(place: &mut Option<QueuePlace>) -> Result<(), GetProcError> {
@@ -61,13 +61,13 @@ pub(crate) struct Entrance {
     /// Accepted connections that have no process yet.
     pub claims: Claims,
     /// Whether new processes are started with stress on.
-    stress: Cell<bool>,
+    pub stress: Cell<bool>,
     /// Shows whether connections are accepted, or why not.
     state: Arc<ServiceState>,
 }
 
 struct ServiceWarnings {
-    last_verdict: LastVerdict,
+    last_verdict: Option<Verdict>,
     warning: RepeatLimiter,
     no_pool: RepeatLimiter,
     /// Whether reaching the limit is worth a warning.
@@ -91,7 +91,7 @@ impl Entrance {
     ) -> Rc<Self> {
         let pause = RefCell::new(AcceptPause::new(log.clone()));
         let told = ServiceWarnings {
-            last_verdict: LastVerdict::default(),
+            last_verdict: None,
             warning: RepeatLimiter::default(),
             no_pool: RepeatLimiter::default(),
             warns: !settings.is_local_only(),
@@ -130,11 +130,6 @@ impl Entrance {
         Want::any_from(TakeFrom::Pool(Arc::clone(&self.pool_name.borrow())))
     }
 
-    /// Returns whether new processes are started with stress on.
-    pub fn stress(&self) -> bool {
-        self.stress.get()
-    }
-
     /// Accepts the next connection once the pool admits one. Returns it with its place, if it queued for one.
     /// Cancel-safe.
     pub(super) async fn next(
@@ -146,8 +141,7 @@ impl Entrance {
             self.drain.is_over().await;
         }
         loop {
-            let watched = self.pool.take();
-            let mut pool = match watched {
+            let mut pool = match self.pool.take() {
                 Some(pool) => pool,
                 None => self.watch_pool().await,
             };
@@ -164,7 +158,7 @@ impl Entrance {
         loop {
             let pool = self.pool_name.borrow().to_string();
             let question = WatchPool { pool: pool.clone() };
-            if let Ok(Some(state)) = self.manager.address().send(question).await {
+            if let Ok(Some(state)) = self.manager.call(question).await {
                 return state;
             }
             self.told.borrow_mut().no_pool(&pool);
@@ -205,8 +199,7 @@ impl Entrance {
                 }
                 accepted = acceptor.accept(), if open => Some(accepted),
                 () = acceptor.pending(), if may_queue => {
-                    let claim = self.claims.claim();
-                    place = Some(QueuePlace::take(self.manager.clone(), self.want(), claim));
+                    place = Some(QueuePlace::take(self.manager.clone(), self.want(), self.claims.claim()));
                     None
                 }
                 () = actix_rt::time::sleep(RETRY_INTERVAL), if refused => {
@@ -233,7 +226,8 @@ impl Entrance {
         let told = &mut *self.told.borrow_mut();
         // The report ignores claims, since a connection that has just got its process may still have its claim
         // and count twice. The decision below is only delayed by this.
-        if let Some(verdict) = told.last_verdict.changed(&pool.pool) {
+        let verdict = verdict(&pool.pool);
+        if told.last_verdict.replace(verdict) != Some(verdict) {
             self.state.set_closed(match verdict {
                 Verdict::AtLimit => {
                     self.state.metrics().limit_reached.one();
@@ -253,7 +247,7 @@ impl Entrance {
     /// Accepts nothing until the next decision.
     pub fn close(&self, why: Closed) {
         self.state.set_closed(Some(why));
-        self.told.borrow_mut().last_verdict = LastVerdict::default();
+        self.told.borrow_mut().last_verdict = None;
     }
 }
 
@@ -267,8 +261,7 @@ impl ServiceWarnings {
 
     fn limit_reached(&mut self, max: Option<u32>) {
         if self.warns {
-            let now = self.clock.now();
-            warn_repeating!(self.log, self.warning, now, "service has reached its process limit";
+            warn_repeating!(self.log, self.warning, self.clock.now(), "service has reached its process limit";
                 "limit" => max,
                 "effect" => "new clients may have to wait to be accepted",
                 "remedy" => "raise max of the service's pool, or shorten the time for which a client \

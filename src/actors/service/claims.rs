@@ -19,7 +19,7 @@ struct Inner {
 }
 
 impl Claims {
-    pub(crate) fn claim(&self) -> Claim {
+    pub fn claim(&self) -> Claim {
         self.0.count.set(self.0.count.get() + 1);
         Claim(self.clone())
     }

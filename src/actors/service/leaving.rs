@@ -29,7 +29,7 @@ pub(super) fn dismiss_waiting(socket: &ServiceSocket) {
         let Some(reason) = socket.left() else {
             return;
         };
-        match socket.bound().accept_waiting() {
+        match socket.bound.accept_waiting() {
             Some(client) => dismiss(socket, client.as_fd(), &reason),
             // None is left, or the system is out of resources and resets the rest.
             None => return,
@@ -62,9 +62,12 @@ pub(super) async fn turn_away(socket: Rc<ServiceSocket>, acceptor: Rc<Acceptor>)
 fn dismiss(socket: &ServiceSocket, client: BorrowedFd<'_>, reason: &str) {
     // Unread input would make the close a reset for the client.
     throw_away(client);
-    let line = last_line(&ErrorReply::answer("shutting_down", reason, Fault::Settee));
-    let _ = rustix::net::send(client, &line, SendFlags::NOSIGNAL);
-    let what = match socket.bound().tcp_address() {
+    let _ = rustix::net::send(
+        client,
+        &last_line(&ErrorReply::answer("shutting_down", reason, Fault::Settee)),
+        SendFlags::NOSIGNAL,
+    );
+    let what = match socket.bound.tcp_address() {
         Some(_) => Shutdown::Write,
         None => Shutdown::Both,
     };

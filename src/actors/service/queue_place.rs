@@ -19,9 +19,6 @@ use crate::otp::pid::{ExitReason, PidGuard};
 use crate::otp::registered_name::RegisteredName;
 use policy::pool::ReturnStatus;
 
-/// The request's timeout: none, a place waits for its turn.
-const PATIENCE: Duration = Duration::MAX;
-
 /// A process, or why there is none. Dropping it returns the process.
 struct Grant(Option<Result<Lease, GetProcError>>);
 
@@ -46,8 +43,10 @@ impl Answer {
     /// See [`GetProcError`].
     pub async fn lease(mut self) -> Result<Lease, GetProcError> {
         self.arrive().await;
-        let grant = self.early.as_mut().and_then(|grant| grant.0.take());
-        grant.unwrap_or(Err(GetProcError::ShuttingDown))
+        self.early
+            .as_mut()
+            .and_then(|grant| grant.0.take())
+            .unwrap_or(Err(GetProcError::ShuttingDown))
     }
 
     /// Waits for the answer. Cancel-safe.
@@ -76,8 +75,10 @@ impl QueuePlace {
         let (sender, later) = oneshot::channel();
         // Ends when the manager answers; dropping the place makes it answer.
         actix_rt::spawn(wait_in_line((caller, want), claim, sender));
-        let answer = Answer { early: None, later };
-        Self { pid_guard, answer }
+        Self {
+            pid_guard,
+            answer: Answer { early: None, later },
+        }
     }
 
     /// Waits for its turn. `Err`: no process will be lent. Cancel-safe.
@@ -103,7 +104,8 @@ async fn wait_in_line(
     claim: Claim,
     mut to: oneshot::Sender<Grant>,
 ) {
-    let mut get = std::pin::pin!(caller.get_proc(want, Some(PATIENCE)));
+    // A place waits for its turn, however long.
+    let mut get = std::pin::pin!(caller.get_proc(want, Some(Duration::MAX)));
     let result = tokio::select! {
         biased;
         result = &mut get => result,

@@ -9,7 +9,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fs;
-use std::io;
+use std::io::{self, ErrorKind};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::rc::{Rc, Weak};
@@ -28,7 +28,7 @@ pub struct ServiceSocket {
     address: ServiceAddress,
     /// The address with its actual port.
     shown: String,
-    bound: Bound,
+    pub(super) bound: Bound,
     /// Why no configured service listens there now.
     left: RefCell<Option<String>>,
     left_or_taken: Notify,
@@ -99,10 +99,6 @@ impl ServiceSocket {
     pub fn shown(&self) -> &str {
         &self.shown
     }
-
-    pub(super) fn bound(&self) -> &Bound {
-        &self.bound
-    }
 }
 
 /// The remedy for [`missing_folder`].
@@ -119,7 +115,7 @@ async fn bind_unix(path: &Path) -> Result<Bound, Failure> {
     if let Some(what) = missing_folder(path) {
         return Err(Failure {
             what,
-            kind: io::ErrorKind::NotFound,
+            kind: ErrorKind::NotFound,
             remedy: MAKE_FOLDER,
         });
     }
@@ -130,7 +126,7 @@ async fn bind_unix(path: &Path) -> Result<Bound, Failure> {
 /// Why a socket could not be opened, and the remedy.
 struct Failure {
     what: String,
-    kind: io::ErrorKind,
+    kind: ErrorKind,
     remedy: &'static str,
 }
 
@@ -138,11 +134,11 @@ impl From<SocketError> for Failure {
     fn from(error: SocketError) -> Self {
         let (kind, remedy) = match &error {
             SocketError::InUse(_) => (
-                io::ErrorKind::AddrInUse,
+                ErrorKind::AddrInUse,
                 "stop the program that answers there, or name another path",
             ),
             _ => (
-                io::ErrorKind::PermissionDenied,
+                ErrorKind::PermissionDenied,
                 "name a path where this user may make a socket",
             ),
         };
@@ -158,7 +154,7 @@ impl From<InheritedError> for Failure {
     fn from(error: InheritedError) -> Self {
         Self {
             what: error.to_string(),
-            kind: io::ErrorKind::InvalidInput,
+            kind: ErrorKind::InvalidInput,
             remedy: error.remedy(),
         }
     }
@@ -167,8 +163,8 @@ impl From<InheritedError> for Failure {
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
         let remedy = match error.kind() {
-            io::ErrorKind::AddrInUse => "stop the program that listens there, or take another port",
-            io::ErrorKind::PermissionDenied => {
+            ErrorKind::AddrInUse => "stop the program that listens there, or take another port",
+            ErrorKind::PermissionDenied => {
                 "take a port above 1023, or a path where this user may make a socket"
             }
             _ => "name an address of this machine, or a path where this user may make a socket",
@@ -195,9 +191,6 @@ pub struct ServiceSockets {
 
 /// Sockets for a set of services that is not in effect yet.
 pub struct Prepared(BTreeMap<String, (Rc<ServiceSocket>, ServiceConfig)>);
-
-/// Why addresses are given up at the end of the program.
-const SHUTTING_DOWN: &str = "the service is shutting down";
 
 impl ServiceSockets {
     /// Returns a set without services. A service prepared later takes the socket passed for it, if any.
@@ -245,12 +238,9 @@ impl ServiceSockets {
     fn held(&self, name: &str, address: &ServiceAddress) -> Option<Rc<ServiceSocket>> {
         let bound = self.bound.borrow();
         let own = bound.get(name).filter(|socket| socket.address == *address);
-        let other = || {
-            bound
-                .values()
-                .find(|socket| socket.address.excludes(address))
-        };
-        if let Some(socket) = own.or_else(other) {
+        let mut others = bound.values();
+        let kept = own.or_else(|| others.find(|socket| socket.address.excludes(address)));
+        if let Some(socket) = kept {
             return Some(Rc::clone(socket));
         }
         let retired = self.retired.borrow();
@@ -292,8 +282,11 @@ impl ServiceSockets {
         drop(before);
         retired.retain(|socket| socket.strong_count() > 0);
         let retired = retired.iter().filter_map(Weak::upgrade);
-        let held = now.values().cloned().chain(retired);
-        let addresses = held.filter_map(|socket| socket.bound.tcp_address());
+        let addresses = now
+            .values()
+            .cloned()
+            .chain(retired)
+            .filter_map(|socket| socket.bound.tcp_address());
         self.listening.set_services(addresses.collect());
     }
 
@@ -310,17 +303,17 @@ impl ServiceSockets {
     /// Returns the services with their addresses for display.
     pub fn shown(&self) -> Vec<(String, String)> {
         let bound = self.bound.borrow();
-        let shown = bound
+        bound
             .iter()
-            .map(|(name, s)| (name.clone(), s.shown().to_owned()));
-        shown.collect()
+            .map(|(name, s)| (name.clone(), s.shown().to_owned()))
+            .collect()
     }
 
     /// Gives up all sockets because the program ends; each closes when its service has ended. Connections waiting at
     /// a socket held for the next program keep waiting.
     pub fn close(&self) {
         self.replace(Sockets::new(), |(_, socket), _| {
-            (!socket.bound.is_passed()).then(|| SHUTTING_DOWN.to_owned())
+            (!socket.bound.is_passed()).then(|| "the service is shutting down".to_owned())
         });
     }
 }

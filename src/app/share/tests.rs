@@ -82,11 +82,11 @@ impl Daemon {
     }
 
     async fn set(&self, section: &str, key: &str, value: Option<&str>) -> Result<(), ReloadError> {
-        let order = SetValue {
+        let order = SetValue(Override {
             section: section.to_owned(),
             key: key.to_owned(),
             value: value.map(str::to_owned),
-        };
+        });
         self.listener.send(order).await.unwrap().map(drop)
     }
 

@@ -8,10 +8,10 @@ use std::path::Path;
 
 use serde_json::value::RawValue;
 
-use crate::cli::exit::{CliError, Exit};
+use crate::cli::exit::{CliError, CliResult, Exit};
 use crate::cli::output;
 use crate::cli::service_socket::{Service, SocketArgs, block_on};
-use crate::cli::table::{Layout, columns, text};
+use crate::cli::table::{Layout, columns, or_dash, text};
 use crate::client::ServiceError;
 use crate::config::reload::{Change, Effect};
 
@@ -19,7 +19,7 @@ use crate::config::reload::{Change, Effect};
 ///
 /// # Errors
 /// No service answers, the files have mistakes, or a change requires a restart.
-pub(super) fn run(socket: &SocketArgs, json: bool) -> Result<(), CliError> {
+pub(super) fn run(socket: &SocketArgs, json: bool) -> CliResult {
     let (raw, changes) = block_on(async {
         let service = Service::at(socket, mistake);
         let raw: Box<RawValue> = service.post("/_node/_local/_config/_plan", &()).await?;
@@ -36,8 +36,13 @@ pub(super) fn run(socket: &SocketArgs, json: bool) -> Result<(), CliError> {
 
 /// A refused plan is an error of the configuration.
 fn mistake(_: &Path, said: &ServiceError) -> Option<CliError> {
-    let hint = "correct it: a reload would be refused";
-    (said.name == "bad_request").then(|| CliError::new(Exit::Config, said.reason_text(), hint))
+    (said.name == "bad_request").then(|| {
+        CliError::new(
+            Exit::Config,
+            said.reason_text(),
+            "correct it: a reload would be refused",
+        )
+    })
 }
 
 fn table(changes: &[Change]) -> String {
@@ -45,12 +50,11 @@ fn table(changes: &[Change]) -> String {
         return "a reload changes nothing\n".to_owned();
     }
     let rows = changes.iter().map(|change| {
-        let place = format!("[{}] {}", change.section, change.key);
         vec![
-            text("KEY", Some(place)),
-            text("IN FORCE", shown(change.old.as_ref())),
-            text("CONFIGURED", shown(change.new.as_ref())),
-            text("TAKES EFFECT", Some(when(change))),
+            text("KEY", format!("[{}] {}", change.section, change.key)),
+            text("IN FORCE", or_dash(shown(change.old.as_ref()))),
+            text("CONFIGURED", or_dash(shown(change.new.as_ref()))),
+            text("TAKES EFFECT", when(change)),
         ]
     });
     columns(rows, Layout::default())
@@ -74,21 +78,21 @@ fn when(change: &Change) -> String {
     }
 }
 
-fn verdict(changes: &[Change]) -> Result<(), CliError> {
-    let waiting = changes.iter().filter(|c| c.effect == Effect::Restart);
-    let keys: Vec<String> = waiting
+fn verdict(changes: &[Change]) -> CliResult {
+    let keys: Vec<String> = changes
+        .iter()
+        .filter(|c| c.effect == Effect::Restart)
         .map(|change| format!("[{}] {}", change.section, change.key))
         .collect();
     if keys.is_empty() {
         return Ok(());
     }
-    let message = format!(
-        "a reload would be refused: a restart is needed for {}",
-        keys.join(", ")
-    );
     Err(CliError::new(
         Exit::Failed,
-        message,
+        format!(
+            "a reload would be refused: a restart is needed for {}",
+            keys.join(", ")
+        ),
         "restart the service, or undo the change",
     ))
 }

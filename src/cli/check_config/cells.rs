@@ -10,8 +10,8 @@ use rustc_hash::FxHashMap;
 
 use crate::actors::language::Registry;
 use crate::app::settings::manager_settings;
-use crate::cli::exit::{CliError, Exit};
-use crate::cli::service_socket::{Service, SocketArgs, block_on};
+use crate::cli::exit::{CliError, CliResult, Exit, IoAt, own_program};
+use crate::cli::service_socket::{SocketArgs, block_on};
 use crate::config::{Config, SandboxMode};
 use crate::query_server::language::LanguageName;
 use crate::query_server::status::DaemonStatus;
@@ -32,7 +32,7 @@ pub(super) struct Findings {
 
 impl Findings {
     /// Fails if a process of a pool could not be started.
-    pub(super) fn verdict(self) -> Result<(), CliError> {
+    pub(super) fn verdict(self) -> CliResult {
         let mut hints = Vec::new();
         if !self.programless.is_empty() {
             hints.push(
@@ -55,13 +55,14 @@ impl Findings {
 }
 
 /// Tries the cells of all pools.
-pub(super) fn try_all(config: &Config, languages: &Registry) -> Result<Findings, CliError> {
-    let program = std::env::current_exe().map_err(|error| CliError::no_program(&error))?;
-    let spawner =
-        Spawner::start().map_err(|error| CliError::io("a thread for children", &error))?;
+pub(super) fn try_all(config: &Config, languages: &Registry) -> CliResult<Findings> {
+    let program = own_program()?;
+    let spawner = Spawner::start().io_at("a thread for children")?;
     let settings = manager_settings(&Arc::new(config.clone()), &program, languages, &[]);
-    let own = settings.languages.names().map(LanguageName::as_str);
-    let names: BTreeSet<&str> = own
+    let names: BTreeSet<&str> = settings
+        .languages
+        .names()
+        .map(LanguageName::as_str)
         .chain(settings.pools.keys().map(String::as_str))
         .collect();
     let mut trials = Vec::new();
@@ -69,8 +70,9 @@ pub(super) fn try_all(config: &Config, languages: &Registry) -> Result<Findings,
         let section = settings.pools.get(name).cloned().unwrap_or_default();
         let language = LanguageName::new(section.language.as_deref().unwrap_or(name));
         let language = settings.languages.get(&language);
-        let terms = settings.cells.of_pool(&section);
-        if let Some(trial) = language.and_then(|language| language.cell_trial(&terms)) {
+        if let Some(trial) =
+            language.and_then(|language| language.cell_trial(&settings.cells.of_pool(&section)))
+        {
             trials.push((name, trial));
         }
     }
@@ -82,8 +84,10 @@ pub(super) fn try_all(config: &Config, languages: &Registry) -> Result<Findings,
 pub(super) fn of_service(config: &Config) -> String {
     let socket = Some(config.server.socket.clone());
     let status = block_on(async {
-        let service = Service::at(&SocketArgs { socket }, |_, _| None);
-        service.get::<DaemonStatus>("/_status").await
+        SocketArgs { socket }
+            .service()
+            .get::<DaemonStatus>("/_status")
+            .await
     });
     let pools = status.map_or_else(|_| Vec::new(), |status| status.pools);
     let mut told = Findings::default();
@@ -106,7 +110,7 @@ pub(super) fn of_service(config: &Config) -> String {
     }
 }
 
-async fn try_each(trials: &[(&str, CellTrial)], spawner: &Spawner) -> Result<Findings, CliError> {
+async fn try_each(trials: &[(&str, CellTrial)], spawner: &Spawner) -> CliResult<Findings> {
     let mut findings = Findings {
         text: "\n# Cells of pools:\n".to_owned(),
         ..Findings::default()
@@ -114,7 +118,12 @@ async fn try_each(trials: &[(&str, CellTrial)], spawner: &Spawner) -> Result<Fin
     let mut known: FxHashMap<&CellTrial, Result<Layers, String>> = FxHashMap::default();
     for (name, trial) in trials {
         if let Err(error) = trial.check_program() {
-            findings.add_programless(name, trial.mode, &error.to_string());
+            // Its processes cannot be started in any cell.
+            let why = error.to_string();
+            findings.comment(name, trial.mode, &why);
+            findings
+                .programless
+                .push(format!("the pool {name:?}: {why}"));
             continue;
         }
         if !known.contains_key(trial) {
@@ -130,12 +139,6 @@ impl Findings {
         // A program's output must not end the comment.
         let line = line.replace(['\n', '\r'], " ");
         self.text.push_str(&format!("# {name} ({mode}): {line}\n"));
-    }
-
-    /// Records a pool whose processes cannot be started in any cell.
-    fn add_programless(&mut self, name: &str, mode: SandboxMode, why: &str) {
-        self.comment(name, mode, why);
-        self.programless.push(format!("the pool {name:?}: {why}"));
     }
 
     fn add(&mut self, name: &str, mode: SandboxMode, found: &Result<Layers, String>) {

@@ -50,12 +50,8 @@ pub(super) fn line(case: &Case, verdict: &Verdict) -> String {
 
 /// A command's output must not move the cursor or break a line.
 fn printable(text: &str) -> String {
-    let replace = |character: char| match character {
-        '\n' | '\r' | '\t' => ' ',
-        character if is_unprintable(character) => '?',
-        character => character,
-    };
-    text.chars().map(replace).collect()
+    text.replace(['\n', '\r', '\t'], " ")
+        .replace(is_unprintable, "?")
 }
 
 /// Returns the table of abilities, those that a daemon uses, and the counts.

@@ -23,15 +23,16 @@ use self::plan::{Documents, MARK, Plan};
 use super::order::is_confirmed;
 use crate::actors::language::Registry;
 use crate::cli::config_args::ConfigArgs;
-use crate::cli::exit::{CliError, Exit};
+use crate::cli::exit::{CliError, CliResult, Exit, IoAt};
 use crate::cli::output;
+use crate::cli::replicate::http_client;
 use crate::cli::service_socket::Service;
 use crate::cli::table::count;
 use crate::client::with_query;
 use crate::config::{Replicator, Surroundings};
 use crate::replicator;
 use crate::replicator::document::{DocKind, kind_of};
-use replication::endpoint::{Http, HttpSettings};
+use replication::endpoint::HttpSettings;
 use replication::open::all_dbs;
 use replication::spec::{Defaults, Replication, UserCtx};
 
@@ -41,7 +42,7 @@ const READ_MAX: usize = 500;
 /// Documents written at a time.
 const DOCUMENTS_MAX: usize = 200;
 
-#[derive(Debug, clap::Args)]
+#[derive(clap::Args)]
 pub(super) struct ApplyArgs {
     /// The file, in TOML. Its name without the extension marks its documents.
     file: PathBuf,
@@ -67,7 +68,7 @@ pub(super) async fn apply(
     args: &ApplyArgs,
     json: bool,
     languages: &Registry,
-) -> Result<(), CliError> {
+) -> CliResult {
     let config = args.config.load(languages)?.config.replicator;
     let mark = args
         .file
@@ -82,14 +83,17 @@ pub(super) async fn apply(
         return Err(foreign(&plan.foreign, &mark));
     }
     let [added, changed, removed, unchanged] = plan.counts();
-    let lines = plan.changes.iter().map(|change| {
-        if json {
-            format!("{}\n", json!(change))
-        } else {
-            format!("{change}\n")
-        }
-    });
-    let mut text: String = lines.collect();
+    let mut text: String = plan
+        .changes
+        .iter()
+        .map(|change| {
+            if json {
+                format!("{}\n", json!(change))
+            } else {
+                format!("{change}\n")
+            }
+        })
+        .collect();
     if !json {
         text += &format!(
             "{added} to add, {changed} to change, {removed} to remove, {unchanged} unchanged\n"
@@ -115,11 +119,23 @@ pub(super) async fn apply(
 }
 
 /// Returns the documents described by the file.
-async fn wanted(path: &Path, config: &Replicator) -> Result<Documents, CliError> {
-    let text = fs::read_to_string(path).map_err(|error| CliError::io(path.display(), &error))?;
+async fn wanted(path: &Path, config: &Replicator) -> CliResult<Documents> {
+    let text = fs::read_to_string(path).io_at(path.display())?;
     let surroundings = Surroundings::of_process();
-    let folder = path.parent().unwrap_or(Path::new(""));
-    let lookup = |reference: Reference<'_>| look_up(reference, &surroundings, folder);
+    let lookup = |reference: Reference<'_>| match reference {
+        Reference::Env(name) => surroundings
+            .variable(name)
+            .and_then(|value| value.to_str())
+            .map(str::to_owned)
+            .ok_or_else(|| format!("${name} is not set")),
+        Reference::File(name) => {
+            let path = path.parent().unwrap_or(Path::new("")).join(name);
+            Ok(fs::read_to_string(&path)
+                .map_err(|error| format!("{}: {error}", path.display()))?
+                .trim_end_matches(['\r', '\n'])
+                .to_owned())
+        }
+    };
     let entries = file::read(&text, &lookup).map_err(|mistakes| wrong(path, &mistakes))?;
     let defaults = replicator::defaults(config);
     let (mut documents, mut lines) = (Documents::new(), BTreeMap::new());
@@ -133,8 +149,10 @@ async fn wanted(path: &Path, config: &Replicator) -> Result<Documents, CliError>
                 remedy: remedy.to_owned(),
             };
             if let Some(before) = lines.insert(id.clone(), entry.line) {
-                let what = format!("document {id} is described twice, first in line {before}");
-                mistakes.push(mistake(what, "give one of them another name"));
+                mistakes.push(mistake(
+                    format!("document {id} is described twice, first in line {before}"),
+                    "give one of them another name",
+                ));
             } else if let Err(what) = check(&id, &members, &defaults) {
                 mistakes.push(mistake(
                     format!("document {id}: {what}"),
@@ -151,44 +169,26 @@ async fn wanted(path: &Path, config: &Replicator) -> Result<Documents, CliError>
     }
 }
 
-/// Resolves a reference of the file.
-fn look_up(
-    reference: Reference<'_>,
-    surroundings: &Surroundings,
-    folder: &Path,
-) -> Result<String, String> {
-    match reference {
-        Reference::Env(name) => {
-            let value = surroundings
-                .variable(name)
-                .and_then(|value| value.to_str())
-                .map(str::to_owned);
-            value.ok_or_else(|| format!("${name} is not set"))
-        }
-        Reference::File(name) => {
-            let path = folder.join(name);
-            let text = fs::read_to_string(&path)
-                .map_err(|error| format!("{}: {error}", path.display()))?;
-            Ok(text.trim_end_matches(['\r', '\n']).to_owned())
-        }
-    }
-}
-
 /// Returns the databases for which an entry makes documents.
 async fn databases(
     entry: &Entry,
     path: &Path,
     config: &Replicator,
     defaults: &Defaults,
-) -> Result<Vec<String>, CliError> {
+) -> CliResult<Vec<String>> {
     let server = match &entry.databases {
         Databases::None => return Ok(Vec::new()),
         Databases::Listed(names) => return Ok(names.clone()),
         Databases::Of { server, .. } => server,
     };
     let place = || format!("{}:{}: all_dbs", path.display(), entry.line);
-    let body = json!({"source": server, "target": server});
-    let asked = Replication::parse(&body, defaults, UserCtx::default(), None).map_err(|error| {
+    let asked = Replication::parse(
+        &json!({"source": server, "target": server}),
+        defaults,
+        UserCtx::default(),
+        None,
+    )
+    .map_err(|error| {
         CliError::at(
             Exit::Data,
             place(),
@@ -197,20 +197,19 @@ async fn databases(
         )
     })?;
     let failed = |error: String| {
-        let hint = "check that the server runs and lets this user list its databases";
-        CliError::at(Exit::TryAgain, place(), error, hint)
-    };
-    let log = Logger::root(Discard, o!());
-    let http = Http::new(replicator::http_config(config), &log).map_err(|error| {
-        CliError::new(
-            Exit::Config,
-            error.to_string(),
-            "correct it in [replicator]",
+        CliError::at(
+            Exit::TryAgain,
+            place(),
+            error,
+            "check that the server runs and lets this user list its databases",
         )
-    })?;
-    let settings = HttpSettings::of_source(&asked.options, config.health_threshold);
+    };
+    let http = http_client(config, &Logger::root(Discard, o!()))?;
     let server = http
-        .endpoint(&asked.source, settings)
+        .endpoint(
+            &asked.source,
+            HttpSettings::of_source(&asked.options, config.health_threshold),
+        )
         .map_err(|error| failed(error.to_string()))?;
     let mut names = all_dbs(&server)
         .await
@@ -226,36 +225,20 @@ fn check(id: &str, members: &Map<String, Value>, defaults: &Defaults) -> Result<
         _ => return Err("the id of a replication must not begin with _".to_owned()),
     }
     let body = Value::Object(members.clone());
-    let read = Replication::parse(&body, defaults, UserCtx::of_body(&body), None);
-    read.map(drop).map_err(|error| error.to_string())
+    Replication::parse(&body, defaults, UserCtx::of_body(&body), None)
+        .map(drop)
+        .map_err(|error| error.to_string())
 }
 
 fn wrong(path: &Path, mistakes: &[Mistake]) -> CliError {
-    let line = |one: &Mistake| {
-        format!(
-            "{}:{}: {}: {}",
-            path.display(),
-            one.line,
-            one.what,
-            one.remedy
-        )
-    };
-    let lines: Vec<String> = mistakes.iter().map(line).collect();
-    match mistakes {
-        [one] => CliError::at(
-            Exit::Data,
-            format!("{}:{}", path.display(), one.line),
-            &one.what,
-            &one.remedy,
-        ),
-        several => {
-            let hint = format!(
-                "{} mistakes in the file, nothing was changed",
-                several.len()
-            );
-            CliError::new(Exit::Data, lines.join("\n"), hint)
-        }
+    let place = |one: &Mistake| format!("{}:{}", path.display(), one.line);
+    if let [one] = mistakes {
+        return CliError::at(Exit::Data, place(one), &one.what, &one.remedy);
     }
+    let line = |one: &Mistake| format!("{}: {}: {}", place(one), one.what, one.remedy);
+    let lines: Vec<String> = mistakes.iter().map(line).collect();
+    let hint = format!("{} mistakes in the file, nothing was changed", lines.len());
+    CliError::new(Exit::Data, lines.join("\n"), hint)
 }
 
 fn foreign(ids: &[String], mark: &str) -> CliError {
@@ -266,14 +249,17 @@ fn foreign(ids: &[String], mark: &str) -> CliError {
     if ids.len() > NAMED_MAX {
         lines.push(format!("and {} more", ids.len() - NAMED_MAX));
     }
-    let hint = format!(
-        "give it another name in the file, or the member \"{MARK}\": \"{mark}\" in _replicator; nothing was changed"
-    );
-    CliError::new(Exit::Data, lines.join("\n"), hint)
+    CliError::new(
+        Exit::Data,
+        lines.join("\n"),
+        format!(
+            "give it another name in the file, or the member \"{MARK}\": \"{mark}\" in _replicator; nothing was changed"
+        ),
+    )
 }
 
 /// Returns the service's documents that are wanted or have the file's mark.
-async fn there(service: &Service, wanted: &Documents, mark: &str) -> Result<Documents, CliError> {
+async fn there(service: &Service, wanted: &Documents, mark: &str) -> CliResult<Documents> {
     let (mut documents, mut after) = (Documents::new(), None);
     loop {
         let page: AllDocs = service.get(&all_docs(after.as_deref())).await?;
@@ -328,19 +314,23 @@ struct Written {
 }
 
 /// Writes documents, and reports those that were refused.
-async fn write(service: &Service, documents: &[Value]) -> Result<(), CliError> {
+async fn write(service: &Service, documents: &[Value]) -> CliResult {
     let mut refused = Vec::new();
     for batch in documents.chunks(DOCUMENTS_MAX) {
-        let docs = json!({"docs": batch});
-        let written: Vec<Written> = service.post("/_replicator/_bulk_docs", &docs).await?;
+        let written: Vec<Written> = service
+            .post("/_replicator/_bulk_docs", &json!({"docs": batch}))
+            .await?;
         let failed = written.into_iter().filter(|one| !one.error.is_empty());
         refused.extend(failed.map(|one| format!("{}: {}: {}", one.id, one.error, one.reason)));
     }
     if !refused.is_empty() {
-        let all = count(documents.len(), "document", "documents");
+        let all = count(documents.len(), "document");
         refused.push(format!("{} of {all} were not written", refused.len()));
-        let hint = "correct what is wrong and run this again; what is written stays";
-        return Err(CliError::new(Exit::Data, refused.join("\n"), hint));
+        return Err(CliError::new(
+            Exit::Data,
+            refused.join("\n"),
+            "correct what is wrong and run this again; what is written stays",
+        ));
     }
     Ok(())
 }

@@ -3,11 +3,11 @@
 use serde_json::{Value, json};
 use settee_client::{JobGroup, JobSelection, JobsQuery, JobsSort};
 
-use super::super::exit::{CliError, Exit};
+use super::super::exit::{CliError, CliResult, Exit};
 use super::super::output;
 use super::super::service_socket::Service;
 use super::super::status_table::OLD_S;
-use super::super::table::{Cell, Layout, columns, count, duration, number, state, text};
+use super::super::table::{Cell, Layout, columns, count, duration, number, or_dash, state, text};
 use super::super::terminal::TableArgs;
 use super::super::watch::WatchArgs;
 use super::shown;
@@ -25,7 +25,7 @@ const PAGE: usize = 500;
 const SIDE_MAX: usize = 32;
 
 /// Which jobs.
-#[derive(Clone, Debug, Default, clap::Args)]
+#[derive(clap::Args)]
 pub(super) struct SelectArgs {
     /// Only jobs whose document or id matches: * is any text, ? one character.
     #[arg(long = "match", value_name = "PATTERN")]
@@ -64,7 +64,7 @@ impl SelectArgs {
     }
 }
 
-#[derive(Clone, Debug, Default, clap::Args)]
+#[derive(clap::Args)]
 pub(super) struct ListArgs {
     #[command(flatten)]
     select: SelectArgs,
@@ -93,31 +93,40 @@ fn known_state(text: &str) -> Result<String, String> {
 }
 
 /// Prints the list, once or repeatedly.
-pub(super) async fn list(service: &Service, args: &ListArgs, json: bool) -> Result<(), CliError> {
-    let watch = WatchArgs {
+pub(super) async fn list(service: &Service, args: &ListArgs, json: bool) -> CliResult {
+    WatchArgs {
         json,
         watch: args.watch,
         table: args.table.clone(),
-    };
-    watch.show(async || page(service, args, json).await).await
+    }
+    .show(async || page(service, args, json).await)
+    .await
 }
 
-/// The states listed by default: all but completed.
-const USUAL: [DocState; 7] = [
+/// All states, in the order of the summary.
+const STATES: [DocState; 8] = [
+    DocState::Running,
+    DocState::Pending,
     DocState::Crashing,
     DocState::Error,
-    DocState::Failed,
-    DocState::Initializing,
     DocState::Paused,
-    DocState::Pending,
-    DocState::Running,
+    DocState::Initializing,
+    DocState::Failed,
+    DocState::Completed,
 ];
 
-pub(super) fn usual() -> Vec<String> {
-    USUAL.map(|state| state.name().to_owned()).to_vec()
+pub(super) fn any_state() -> Vec<String> {
+    STATES.map(|state| state.name().to_owned()).to_vec()
 }
 
-async fn page(service: &Service, args: &ListArgs, json: bool) -> Result<String, CliError> {
+/// Returns the states listed by default: all but completed, which is the last.
+pub(super) fn usual() -> Vec<String> {
+    let mut states = any_state();
+    states.pop();
+    states
+}
+
+async fn page(service: &Service, args: &ListArgs, json: bool) -> CliResult<String> {
     let mut query = JobsQuery {
         select: args.select.selection(&[]),
         sort: JobsSort::Trouble,
@@ -151,7 +160,7 @@ async fn page(service: &Service, args: &ListArgs, json: bool) -> Result<String, 
 ///
 /// # Errors
 /// The service does not answer.
-pub(crate) async fn counted(service: &Service) -> Result<Option<String>, CliError> {
+pub(crate) async fn counted(service: &Service) -> CliResult<Option<String>> {
     let counts = counts(service).await?;
     Ok((counts["total_rows"] != 0).then(|| summary(&counts, None)))
 }
@@ -160,7 +169,7 @@ pub(crate) async fn counted(service: &Service) -> Result<Option<String>, CliErro
 ///
 /// # Errors
 /// The service does not answer.
-pub(crate) async fn counts(service: &Service) -> Result<Value, CliError> {
+pub(crate) async fn counts(service: &Service) -> CliResult<Value> {
     let query = JobsQuery {
         select: JobSelection {
             states: usual(),
@@ -173,11 +182,6 @@ pub(crate) async fn counts(service: &Service) -> Result<Value, CliError> {
     Ok(json!({"total_rows": answer["total_rows"], "states": answer["states"]}))
 }
 
-pub(super) fn any_state() -> Vec<String> {
-    let states = DocState::OF_DOCS.into_iter().chain([DocState::Paused]);
-    states.map(|state| state.name().to_owned()).collect()
-}
-
 /// Fetches at most `max` jobs, or all groups, of a query. Returns them, and the last answer without them; it is
 /// `loading` if any answer was.
 ///
@@ -187,7 +191,7 @@ pub(super) async fn fetch(
     service: &Service,
     mut query: JobsQuery,
     max: usize,
-) -> Result<(Vec<Value>, Value), CliError> {
+) -> CliResult<(Vec<Value>, Value)> {
     let member = if query.groups { "groups" } else { "jobs" };
     let mut rows = Vec::new();
     let mut is_loading = false;
@@ -212,7 +216,7 @@ pub(super) async fn fetch(
 ///
 /// # Errors
 /// The service does not answer.
-pub(super) async fn of_any_state(service: &Service, name: &str) -> Result<Vec<Value>, CliError> {
+pub(super) async fn of_any_state(service: &Service, name: &str) -> CliResult<Vec<Value>> {
     let query = JobsQuery {
         select: JobSelection {
             patterns: vec![name.to_owned()],
@@ -226,24 +230,24 @@ pub(super) async fn of_any_state(service: &Service, name: &str) -> Result<Vec<Va
 
 /// Returns the documents that a job's target refused.
 pub(super) fn refusals(job: &Value) -> impl Iterator<Item = &Value> {
-    let both = [&job["refused"], &job["info"]["refused"]];
-    both.into_iter().filter_map(Value::as_array).flatten()
+    [&job["refused"], &job["info"]["refused"]]
+        .into_iter()
+        .filter_map(Value::as_array)
+        .flatten()
 }
 
 /// Prints the documents that jobs and ended replications could not replicate.
 ///
 /// # Errors
 /// There is no such job, or the service does not answer.
-pub(super) async fn refused(service: &Service, name: &str, json: bool) -> Result<(), CliError> {
+pub(super) async fn refused(service: &Service, name: &str, json: bool) -> CliResult {
     let jobs = of_any_state(service, name).await?;
     if jobs.is_empty() {
-        let hint = "`settee jobs` lists them";
-        let what = format!("no such job: {name}");
         return Err(CliError::at(
             Exit::NotFound,
             service.socket.display(),
-            what,
-            hint,
+            format!("no such job: {name}"),
+            "`settee jobs` lists them",
         ));
     }
     let docs: Vec<&Value> = jobs.iter().flat_map(refusals).collect();
@@ -260,7 +264,7 @@ pub(super) async fn refused(service: &Service, name: &str, json: bool) -> Result
         );
     }
     let row = |doc: &&Value| {
-        let cell = |title, name: &str| text(title, Some(shown(&doc[name])));
+        let cell = |title, name: &str| text(title, shown(&doc[name]));
         vec![
             cell("REFUSED", "id"),
             cell("REVISION", "rev"),
@@ -270,13 +274,15 @@ pub(super) async fn refused(service: &Service, name: &str, json: bool) -> Result
     };
     let gap = if docs.is_empty() { "" } else { "\n" };
     let text = columns(docs.iter().map(row), Layout::default());
-    output::print(&format!("{text}{gap}{}\n", known_refused(all, docs.len())))
+    output::print(&format!(
+        "{text}{gap}{}\n",
+        known_refused(all, docs.len() as u64)
+    ))
 }
 
 /// Returns how many documents were refused, and how many of these are known.
-fn known_refused(all: u64, known: usize) -> String {
-    let all = usize::try_from(all).unwrap_or(usize::MAX);
-    let refused = format!("{} refused", count(all, "document", "documents"));
+fn known_refused(all: u64, known: u64) -> String {
+    let refused = format!("{} refused", count(all, "document"));
     match (all, known) {
         (0, 0) => refused,
         (_, 0) => format!(
@@ -289,24 +295,10 @@ fn known_refused(all: u64, known: usize) -> String {
 
 /// Returns the number of jobs by state, how many are shown, and whether the data is old or incomplete.
 fn summary(answer: &Value, shown: Option<usize>) -> String {
-    let total = usize::try_from(answer["total_rows"].as_u64().unwrap_or(0)).unwrap_or(usize::MAX);
-    let states = [
-        DocState::Running,
-        DocState::Pending,
-        DocState::Crashing,
-        DocState::Error,
-        DocState::Paused,
-        DocState::Initializing,
-        DocState::Failed,
-        DocState::Completed,
-    ]
-    .map(DocState::name);
+    let total = answer["total_rows"].as_u64().unwrap_or(0);
+    let states = STATES.map(DocState::name).into_iter();
     let counts: Vec<String> = states
-        .iter()
-        .filter_map(|state| {
-            let count = answer["states"][*state].as_u64()?;
-            Some(format!("{count} {state}"))
-        })
+        .filter_map(|state| Some(format!("{} {state}", answer["states"][state].as_u64()?)))
         .collect();
     let counts = if counts.is_empty() {
         String::new()
@@ -314,53 +306,49 @@ fn summary(answer: &Value, shown: Option<usize>) -> String {
         format!(": {}", counts.join(", "))
     };
     let first = match shown {
-        Some(shown) if shown < total => format!("; the first {shown} are shown"),
+        Some(shown) if (shown as u64) < total => format!("; the first {shown} are shown"),
         _ => String::new(),
     };
     let age = answer["age_s"].as_u64().filter(|age| *age >= OLD_S);
-    let age = age
-        .map(|age| {
-            let age = duration(age * 1000);
-            format!(
-                "; those of other daemons as of {age} ago, because the database does not answer"
-            )
-        })
-        .unwrap_or_default();
+    let age = age.map_or_else(String::new, |age| {
+        let age = duration(age * 1000);
+        format!("; those of other daemons as of {age} ago, because the database does not answer")
+    });
     let loading = if answer["loading"] == true {
         "; incomplete: the service is still loading its documents"
     } else {
         ""
     };
-    format!(
-        "{}{counts}{first}{age}{loading}\n",
-        count(total, "job", "jobs")
-    )
+    format!("{}{counts}{first}{age}{loading}\n", count(total, "job"))
 }
 
 /// Returns jobs as a table.
 fn table(jobs: &[Value], ids: bool, now: WallTime, layout: Layout) -> String {
-    let ids = match (ids, jobs.iter().any(|job| job["document"].is_null())) {
-        (true, _) => Ids::All,
-        (false, true) => Ids::OfTransient,
-        (false, false) => Ids::None,
-    };
+    let has_ids = ids || jobs.iter().any(|job| job["document"].is_null());
     let gap = if jobs.is_empty() { "" } else { "\n" };
     let mut daemons: Vec<&Value> = jobs.iter().map(|job| &job["daemon"]).collect();
     daemons.dedup();
     let has_several = daemons.len() > 1;
-    let rows = jobs.iter().map(|job| row(job, ids, has_several, now));
+    let rows = jobs.iter().map(|job| {
+        let mut cells = row(job, now);
+        if has_several {
+            cells.push(text("DAEMON", shown(&job["daemon"])).rank(6));
+        }
+        if has_ids {
+            let is_shown = ids || job["document"].is_null();
+            let id = if is_shown {
+                shown(&job["id"])
+            } else {
+                String::new()
+            };
+            cells.push(text("ID", id).whole());
+        }
+        cells
+    });
     columns(rows, layout) + gap
 }
 
-/// Which ids the table shows.
-#[derive(Clone, Copy, PartialEq)]
-enum Ids {
-    All,
-    OfTransient,
-    None,
-}
-
-fn row(job: &Value, ids: Ids, has_daemon: bool, now: WallTime) -> Vec<Cell> {
+fn row(job: &Value, now: WallTime) -> Vec<Cell> {
     let time = |name: &str| WallTime::parse(job[name].as_str()?);
     let span = |from: WallTime, to: WallTime| {
         duration(u64::try_from(to.since(from).as_millis()).unwrap_or(u64::MAX))
@@ -374,26 +362,25 @@ fn row(job: &Value, ids: Ids, has_daemon: bool, now: WallTime) -> Vec<Cell> {
         Some(document) => document.to_owned(),
         None => format!("{} -> {}", side(&job["source"]), side(&job["target"])),
     };
-    let id = Some(&job["id"]).filter(|_| ids == Ids::All || job["document"].is_null());
-    let reason = job["reason"].as_str();
-    let mut cells = vec![
-        text("DOCUMENT", Some(name)).whole(),
-        state("STATE", Some(doing)),
-        number("SINCE", time("since").map(|at| span(at, now))).rank(2),
-        number("NEXT TRY", time("next_try").map(|at| span(now, at))).rank(1),
-        number("WRITTEN", Some(shown(&job["info"]["docs_written"]))).rank(4),
-        number("REFUSED", Some(shown(&job["info"]["doc_write_failures"]))).rank(3),
-        number("PENDING", Some(shown(&job["info"]["changes_pending"]))),
-        number("PROGRESS", time("last_progress").map(|at| span(at, now))).rank(5),
-        text("REASON", reason),
-    ];
-    if has_daemon {
-        cells.push(text("DAEMON", Some(shown(&job["daemon"]))).rank(6));
-    }
-    if ids != Ids::None {
-        cells.push(text("ID", Some(id.map(shown).unwrap_or_default())).whole());
-    }
-    cells
+    vec![
+        text("DOCUMENT", name).whole(),
+        state("STATE", doing),
+        number("SINCE", or_dash(time("since").map(|at| span(at, now)))).rank(2),
+        number(
+            "NEXT TRY",
+            or_dash(time("next_try").map(|at| span(now, at))),
+        )
+        .rank(1),
+        number("WRITTEN", shown(&job["info"]["docs_written"])).rank(4),
+        number("REFUSED", shown(&job["info"]["doc_write_failures"])).rank(3),
+        number("PENDING", shown(&job["info"]["changes_pending"])),
+        number(
+            "PROGRESS",
+            or_dash(time("last_progress").map(|at| span(at, now))),
+        )
+        .rank(5),
+        text("REASON", or_dash(job["reason"].as_str())),
+    ]
 }
 
 /// Returns the source or the target of a transient job, without its scheme and cut to [`SIDE_MAX`].
@@ -418,10 +405,10 @@ pub(super) fn groups(groups: &[JobGroup], layout: Layout) -> String {
             .map(|(state, n)| format!("{n} {state}"))
             .collect();
         vec![
-            number("JOBS", Some(format!("{} x", group.count))),
-            text("REASON", group.reason.as_deref()),
-            text("STATES", Some(states.join(", "))),
-            text("SUCH AS", Some(&group.example)),
+            number("JOBS", format!("{} x", group.count)),
+            text("REASON", or_dash(group.reason.as_deref())),
+            text("STATES", states.join(", ")),
+            text("SUCH AS", &group.example),
         ]
     };
     let gap = if groups.is_empty() { "" } else { "\n" };

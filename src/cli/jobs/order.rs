@@ -8,9 +8,10 @@
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
-use settee_client::{BulkAnswer, BulkOrder, BulkOrderName, JobResult};
+use settee_client::BulkOrderName::{self, Cancel, Delete, Pause, Priority, Restart, Resume};
+use settee_client::{BulkAnswer, BulkOrder, JobResult};
 
-use super::super::exit::{CliError, Exit};
+use super::super::exit::{CliError, CliResult, Exit};
 use super::super::output;
 use super::super::service_socket::Service;
 use super::super::table::{Layout, count, printable};
@@ -22,7 +23,7 @@ const ORDER_TIMEOUT: Duration = Duration::from_secs(600);
 /// Groups shown before the user is asked.
 const GROUPS_SHOWN: usize = 10;
 
-#[derive(Clone, Debug, clap::Args)]
+#[derive(clap::Args)]
 pub(super) struct OrderArgs {
     /// Documents or ids; * is any text, ? one character.
     #[arg(value_name = "NAME")]
@@ -31,7 +32,7 @@ pub(super) struct OrderArgs {
     options: OrderOptions,
 }
 
-#[derive(Clone, Debug, clap::Args)]
+#[derive(clap::Args)]
 pub(super) struct OrderOptions {
     #[command(flatten)]
     select: SelectArgs,
@@ -52,7 +53,7 @@ pub(super) async fn order(
     name: BulkOrderName,
     args: &OrderArgs,
     json: bool,
-) -> Result<(), CliError> {
+) -> CliResult {
     send(service, name, None, &args.names, &args.options, json).await
 }
 
@@ -64,7 +65,7 @@ pub(super) async fn send(
     names: &[String],
     options: &OrderOptions,
     json: bool,
-) -> Result<(), CliError> {
+) -> CliResult {
     let mut select = options.select.selection(names);
     select.all = options.all;
     if select.is_empty() {
@@ -77,16 +78,17 @@ pub(super) async fn send(
         dry_run: options.dry_run || !options.yes,
         expect: None,
     };
-    let ask = async |order: &BulkOrder| -> Result<BulkAnswer, CliError> {
-        let path = "/_scheduler/_bulk";
-        service.post_within(ORDER_TIMEOUT, path, order).await
+    let ask = async |order: &BulkOrder| -> CliResult<BulkAnswer> {
+        service
+            .post_within(ORDER_TIMEOUT, "/_scheduler/_bulk", order)
+            .await
     };
     let mut answer = ask(&order).await?;
     if answer.total == 0 {
         return Err(none(service, &answer));
     }
     if options.dry_run {
-        let jobs = count(answer.total, "job", "jobs");
+        let jobs = count(answer.total, "job");
         output::print(&format!(
             "{}{jobs}\n",
             groups(&answer.groups, Layout::default())
@@ -98,7 +100,7 @@ pub(super) async fn send(
         };
     }
     if order.dry_run {
-        if (answer.total > 1 || name == BulkOrderName::Delete) && !confirm(name, &answer)? {
+        if (answer.total > 1 || name == Delete) && !confirm(name, &answer)? {
             return output::print("nothing was done\n");
         }
         order.dry_run = false;
@@ -113,9 +115,11 @@ pub(super) async fn send(
 
 /// Returns the error of an order that neither names nor selects jobs.
 pub(super) fn nothing_named() -> CliError {
-    let message = "no job is named";
-    let hint = "name documents or ids, select with --states, --match, --source, --target or --reason, or say --all";
-    CliError::new(Exit::Usage, message, hint)
+    CliError::new(
+        Exit::Usage,
+        "no job is named",
+        "name documents or ids, select with --states, --match, --source, --target or --reason, or say --all",
+    )
 }
 
 fn none(service: &Service, answer: &BulkAnswer) -> CliError {
@@ -128,8 +132,12 @@ fn none(service: &Service, answer: &BulkAnswer) -> CliError {
     } else {
         format!("no such job: {}", printable(&answer.missing.join(", ")))
     };
-    let hint = "`settee jobs` lists them";
-    CliError::at(Exit::NotFound, service.socket.display(), what, hint)
+    CliError::at(
+        Exit::NotFound,
+        service.socket.display(),
+        what,
+        "`settee jobs` lists them",
+    )
 }
 
 /// The remedy if jobs are not known yet.
@@ -139,7 +147,7 @@ const GIVE_AGAIN: &str = "give the order again in a moment; `settee jobs` says w
 fn unknown(answer: &BulkAnswer) -> String {
     let jobs = match answer.unknown {
         0 => "jobs".to_owned(),
-        some => format!("the jobs of {}", count(some, "document", "documents")),
+        some => format!("the jobs of {}", count(some, "document")),
     };
     format!("{jobs} are not known yet: the service is still loading its documents")
 }
@@ -148,27 +156,26 @@ fn unknown(answer: &BulkAnswer) -> String {
 ///
 /// # Errors
 /// There is no terminal to ask on for several jobs, or the terminal fails.
-fn confirm(name: BulkOrderName, answer: &BulkAnswer) -> Result<bool, CliError> {
-    let jobs = count(answer.total, "job", "jobs");
-    let verb = verb(name);
+fn confirm(name: BulkOrderName, answer: &BulkAnswer) -> CliResult<bool> {
+    let jobs = count(answer.total, "job");
+    let (verb, _) = words(name);
     if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
         if answer.total == 1 {
             return Ok(true);
         }
-        let message = format!("this would {verb} {jobs}, and there is no terminal to ask");
-        let hint = "confirm with --yes; --dry-run shows them by reason";
-        return Err(CliError::new(Exit::Usage, message, hint));
+        return Err(CliError::new(
+            Exit::Usage,
+            format!("this would {verb} {jobs}, and there is no terminal to ask"),
+            "confirm with --yes; --dry-run shows them by reason",
+        ));
     }
     let shown = &answer.groups[..answer.groups.len().min(GROUPS_SHOWN)];
     let more = match answer.groups.len() - shown.len() {
         0 => String::new(),
         more => format!(".. and {more} more reasons\n"),
     };
-    let loading = if answer.loading {
-        format!("{}\n", unknown(answer))
-    } else {
-        String::new()
-    };
+    let loading = answer.loading.then(|| unknown(answer) + "\n");
+    let loading = loading.unwrap_or_default();
     let question = format!(
         "{}{more}{loading}{verb} {jobs}?",
         groups(shown, Layout::default())
@@ -180,7 +187,7 @@ fn confirm(name: BulkOrderName, answer: &BulkAnswer) -> Result<bool, CliError> {
 ///
 /// # Errors
 /// The terminal fails.
-pub(super) fn is_confirmed(question: &str, proof: Option<String>) -> Result<bool, CliError> {
+pub(super) fn is_confirmed(question: &str, proof: Option<String>) -> CliResult<bool> {
     let choice = proof.as_ref().map_or_else(
         || "[y/N]".to_owned(),
         |proof| format!("Type {} to do it:", printable(proof)),
@@ -197,36 +204,22 @@ pub(super) fn is_confirmed(question: &str, proof: Option<String>) -> Result<bool
 
 /// Returns the text to type if a yes is not enough: the name of a single job, or the number of jobs.
 fn proof(name: BulkOrderName, answer: &BulkAnswer) -> Option<String> {
-    match name {
-        BulkOrderName::Cancel | BulkOrderName::Delete => {}
-        BulkOrderName::Restart
-        | BulkOrderName::Pause
-        | BulkOrderName::Resume
-        | BulkOrderName::Priority => return None,
+    if !matches!(name, Cancel | Delete) {
+        return None;
     }
     let one = answer.groups.first().filter(|_| answer.total == 1);
     Some(one.map_or_else(|| answer.total.to_string(), |one| one.example.clone()))
 }
 
-const fn verb(name: BulkOrderName) -> &'static str {
+/// Returns what an order does, and what it has done, in words.
+const fn words(name: BulkOrderName) -> (&'static str, &'static str) {
     match name {
-        BulkOrderName::Restart => "restart",
-        BulkOrderName::Pause => "pause",
-        BulkOrderName::Resume => "resume",
-        BulkOrderName::Priority => "change the priority of",
-        BulkOrderName::Cancel => "cancel",
-        BulkOrderName::Delete => "delete the documents of",
-    }
-}
-
-const fn done(name: BulkOrderName) -> &'static str {
-    match name {
-        BulkOrderName::Restart => "restarted",
-        BulkOrderName::Pause => "paused",
-        BulkOrderName::Resume => "resumed",
-        BulkOrderName::Priority => "given the new priority",
-        BulkOrderName::Cancel => "cancelled",
-        BulkOrderName::Delete => "deleted",
+        Restart => ("restart", "restarted"),
+        Pause => ("pause", "paused"),
+        Resume => ("resume", "resumed"),
+        Priority => ("change the priority of", "given the new priority"),
+        Cancel => ("cancel", "cancelled"),
+        Delete => ("delete the documents of", "deleted"),
     }
 }
 
@@ -234,16 +227,16 @@ const fn done(name: BulkOrderName) -> &'static str {
 ///
 /// # Errors
 /// The order failed for some jobs, names match no job, or the service is still loading its documents.
-fn tell(name: BulkOrderName, answer: &BulkAnswer, json: bool) -> Result<(), CliError> {
+fn tell(name: BulkOrderName, answer: &BulkAnswer, json: bool) -> CliResult {
     let lines = answer.results.iter().filter(|result| json || !result.ok);
     let mut text: String = lines.map(|result| line(result, json)).collect();
-    let done = done(name);
+    let (_, done) = words(name);
     if !json {
         let told = match answer.told {
             0 => String::new(),
             told => format!("; {} of them passed to other daemons", told),
         };
-        text += &format!("{} {done}{told}\n", count(answer.done, "job", "jobs"));
+        text += &format!("{} {done}{told}\n", count(answer.done, "job"));
     }
     output::print(&text)?;
     let mut problems = Vec::new();
@@ -266,10 +259,11 @@ fn tell(name: BulkOrderName, answer: &BulkAnswer, json: bool) -> Result<(), CliE
             problems.join("; "),
             GIVE_AGAIN,
         )),
-        (true, _) => {
-            let hint = "the lines on standard output say why; `settee jobs` lists all jobs";
-            Err(CliError::new(Exit::Data, problems.join("; "), hint))
-        }
+        (true, _) => Err(CliError::new(
+            Exit::Data,
+            problems.join("; "),
+            "the lines on standard output say why; `settee jobs` lists all jobs",
+        )),
     }
 }
 
@@ -278,6 +272,5 @@ fn line(result: &JobResult, json: bool) -> String {
         return serde_json::to_string(result).unwrap_or_default() + "\n";
     }
     let name = result.document.as_ref().unwrap_or(&result.id);
-    let text = format!("{name}: {}: {}", result.error, result.reason);
-    printable(&text) + "\n"
+    printable(&format!("{name}: {}: {}", result.error, result.reason)) + "\n"
 }

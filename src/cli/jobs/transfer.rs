@@ -18,7 +18,7 @@ use serde_json::value::to_raw_value;
 
 use crate::actors::language::Registry;
 use crate::cli::config_args::ConfigArgs;
-use crate::cli::exit::{CliError, Exit};
+use crate::cli::exit::{CliError, CliResult, Exit};
 use crate::cli::output::{self, Output};
 use crate::cli::serve::open_code;
 use crate::cli::service_socket::Service;
@@ -46,7 +46,7 @@ const END_BYTES_MAX: usize = 4096;
 /// The beginning of an export. Files of the previous version have no head, only one document a line.
 const HEAD: &[u8] = b"{\"settee_export\":";
 
-#[derive(Debug, clap::Args)]
+#[derive(clap::Args)]
 pub(super) struct ExportArgs {
     /// A new file, readable only by this user; default: standard output.
     file: Option<PathBuf>,
@@ -60,7 +60,7 @@ pub(super) struct ExportArgs {
     config: ConfigArgs,
 }
 
-#[derive(Debug, clap::Args)]
+#[derive(clap::Args)]
 pub(super) struct ImportArgs {
     /// A file written by `export`; `-` is standard input.
     file: PathBuf,
@@ -75,7 +75,7 @@ pub(super) async fn export(
     service: &Service,
     args: &ExportArgs,
     languages: &Registry,
-) -> Result<(), CliError> {
+) -> CliResult {
     let mut sink = Sink::open(args)?;
     if args.offline {
         let place = StorePlace::of_config(&args.config.load(languages)?.config.store);
@@ -86,9 +86,11 @@ pub(super) async fn export(
             }
         }
     } else {
-        let secrets = [("secrets", args.secrets.to_string())];
         let mut pieces = service
-            .open(&with_query("/_scheduler/_export", secrets))
+            .open(&with_query(
+                "/_scheduler/_export",
+                [("secrets", args.secrets.to_string())],
+            ))
             .await?;
         while let Some(piece) = service.next(&mut pieces).await? {
             if sink.write(&piece)?.is_break() {
@@ -112,7 +114,7 @@ enum Target<'a> {
 }
 
 impl<'a> Sink<'a> {
-    fn open(args: &'a ExportArgs) -> Result<Self, CliError> {
+    fn open(args: &'a ExportArgs) -> CliResult<Self> {
         let to = match &args.file {
             Some(path) => {
                 let file = NewFile::create(path);
@@ -128,14 +130,14 @@ impl<'a> Sink<'a> {
     }
 
     /// Writes bytes. Returns `Break` if the reader of standard output has closed.
-    fn write(&mut self, bytes: &[u8]) -> Result<ControlFlow<()>, CliError> {
+    fn write(&mut self, bytes: &[u8]) -> CliResult<ControlFlow<()>> {
         self.tail.extend(bytes);
         let too_much = self.tail.len().saturating_sub(END_BYTES_MAX);
         self.tail.drain(..too_much);
         match &mut self.to {
             Target::File(file, path) => {
-                let written = file.write_all(bytes);
-                written.map_err(|error| CliError::new_file(path, &error))?;
+                file.write_all(bytes)
+                    .map_err(|error| CliError::new_file(path, &error))?;
                 Ok(ControlFlow::Continue(()))
             }
             Target::Standard(output) => output.write_bytes(bytes),
@@ -146,7 +148,7 @@ impl<'a> Sink<'a> {
     ///
     /// # Errors
     /// The export has no last line, or a write fails.
-    fn finish(self) -> Result<(), CliError> {
+    fn finish(self) -> CliResult {
         let tail = String::from_utf8_lossy(&self.tail);
         let last = tail.lines().last().unwrap_or_default();
         let Ok(end) = serde_json::from_str::<ExportEnd>(last) else {
@@ -154,21 +156,23 @@ impl<'a> Sink<'a> {
                 Ok(error) => error.to_string(),
                 Err(_) => "it has no last line".to_owned(),
             };
-            let message = format!("the export broke off: {why}");
-            return Err(CliError::new(Exit::TryAgain, message, "try again"));
+            return Err(CliError::new(
+                Exit::TryAgain,
+                format!("the export broke off: {why}"),
+                "try again",
+            ));
         };
         let Target::File(file, path) = self.to else {
             return Ok(());
         };
-        let finished = file.finish();
-        finished.map_err(|error| CliError::new_file(path, &error))?;
-        let rows = usize::try_from(end.rows).unwrap_or(usize::MAX);
-        let rows = count(rows, "document", "documents");
+        file.finish()
+            .map_err(|error| CliError::new_file(path, &error))?;
+        let rows = count(end.rows, "document");
         output::print(&format!("{rows} in {}\n", path.display()))
     }
 }
 
-type Rows<'a> = Box<dyn Iterator<Item = Result<ExportRow, CliError>> + 'a>;
+type Rows<'a> = Box<dyn Iterator<Item = CliResult<ExportRow>> + 'a>;
 
 /// The import's input, read twice.
 struct Input<'a> {
@@ -178,7 +182,7 @@ struct Input<'a> {
 }
 
 impl<'a> Input<'a> {
-    fn of(args: &'a ImportArgs) -> Result<Self, CliError> {
+    fn of(args: &'a ImportArgs) -> CliResult<Self> {
         let path = &*args.file;
         let mut input = Self { path, bytes: None };
         let unreadable = |error: io::Error| CliError::io(path.display(), &error);
@@ -190,53 +194,55 @@ impl<'a> Input<'a> {
             Box::new(File::open(path).map_err(unreadable)?)
         };
         let mut bytes = Vec::new();
-        let mut other = other.take(INPUT_BYTES_MAX + 1);
-        let length = other.read_to_end(&mut bytes).map_err(unreadable)?;
+        let length = other
+            .take(INPUT_BYTES_MAX + 1)
+            .read_to_end(&mut bytes)
+            .map_err(unreadable)?;
         if length as u64 > INPUT_BYTES_MAX {
-            let hint = "nothing was imported: write it to a file, and name that";
-            let what = format!("more than {} MiB", INPUT_BYTES_MAX >> 20);
-            return Err(CliError::at(Exit::Data, path.display(), what, hint));
+            return Err(CliError::at(
+                Exit::Data,
+                path.display(),
+                format!("more than {} MiB", INPUT_BYTES_MAX >> 20),
+                "nothing was imported: write it to a file, and name that",
+            ));
         }
         input.bytes = Some(bytes);
         Ok(input)
     }
 
     /// Returns the head and the rows; an export of the previous version has no head.
-    fn read(&self) -> Result<(Option<ExportHead>, Rows<'_>), CliError> {
+    fn read(&self) -> CliResult<(Option<ExportHead>, Rows<'_>)> {
         let unreadable = |error: io::Error| CliError::io(self.path.display(), &error);
         let mut input: Box<dyn BufRead + '_> = match &self.bytes {
             Some(bytes) => Box::new(&**bytes),
-            None => {
-                let file = File::open(self.path).map_err(unreadable)?;
-                Box::new(BufReader::new(file))
-            }
+            None => Box::new(BufReader::new(File::open(self.path).map_err(unreadable)?)),
         };
         if input.fill_buf().map_err(unreadable)?.starts_with(HEAD) {
-            let wrong = |error| self.wrong_export(&error);
+            let wrong = |error| match error {
+                ExportError::Io(error) => CliError::io(self.path.display(), &error),
+                error => self.wrong(&error.to_string()),
+            };
             let (head, mut reader) = ExportReader::open(input).map_err(wrong)?;
             let rows = std::iter::from_fn(move || reader.row().map_err(wrong).transpose());
             return Ok((Some(head), Box::new(rows.fuse())));
         }
         let rows = input.lines().zip(1..).filter_map(move |(line, number)| {
-            let document = line.map_err(unreadable).and_then(|line| {
-                let wrong = |what| self.wrong(&format!("line {number}: {what}"));
-                document(&line).map_err(wrong)
-            });
-            document.transpose()
+            line.map_err(unreadable)
+                .and_then(|line| {
+                    document(&line).map_err(|what| self.wrong(&format!("line {number}: {what}")))
+                })
+                .transpose()
         });
         Ok((None, Box::new(rows)))
     }
 
-    fn wrong_export(&self, error: &ExportError) -> CliError {
-        match error {
-            ExportError::Io(error) => CliError::io(self.path.display(), error),
-            error => self.wrong(&error.to_string()),
-        }
-    }
-
     fn wrong(&self, what: &str) -> CliError {
-        let hint = "nothing was imported: name a complete export";
-        CliError::at(Exit::Data, self.path.display(), what, hint)
+        CliError::at(
+            Exit::Data,
+            self.path.display(),
+            what,
+            "nothing was imported: name a complete export",
+        )
     }
 }
 
@@ -259,31 +265,23 @@ fn document(line: &str) -> Result<Option<ExportRow>, String> {
     }))
 }
 
-/// Numbers of an export's rows by kind; `documents` includes deleted ones.
-#[derive(Default)]
-struct Counts {
-    documents: usize,
-    deleted: usize,
-    locals: usize,
-    jobs: usize,
-}
-
 pub(super) async fn import(
     service: &Service,
     args: &ImportArgs,
     json: bool,
     languages: &Registry,
-) -> Result<(), CliError> {
+) -> CliResult {
     let input = Input::of(args)?;
     let (head, rows) = input.read()?;
-    let mut counts = Counts::default();
+    // Documents include deleted ones.
+    let [mut documents, mut deleted, mut locals, mut jobs] = [0_usize; 4];
     for row in rows {
         let row = row?;
-        counts.jobs += usize::from(row.job.is_some());
-        counts.deleted += usize::from(row.deleted_at.is_some());
+        jobs += usize::from(row.job.is_some());
+        deleted += usize::from(row.deleted_at.is_some());
         match row.local() {
-            Some(_) => counts.locals += 1,
-            None => counts.documents += 1,
+            Some(_) => locals += 1,
+            None => documents += 1,
         }
     }
     let (_, rows) = input.read()?;
@@ -294,22 +292,21 @@ pub(super) async fn import(
         });
         return send(service, to_send, json).await;
     }
-    let head = match head {
-        Some(head) if head.secrets => head,
-        _ => {
-            let what = "not a full export: credentials or revisions are missing";
-            let hint = "export with --secrets, or import it without --replace";
-            return Err(CliError::at(Exit::Data, input.path.display(), what, hint));
-        }
+    let Some(head) = head.filter(|head| head.secrets) else {
+        return Err(CliError::at(
+            Exit::Data,
+            input.path.display(),
+            "not a full export: credentials or revisions are missing",
+            "export with --secrets, or import it without --replace",
+        ));
     };
     let place = StorePlace::of_config(&args.config.load(languages)?.config.store);
     place.replace(&head, rows, &DocStates::default()).await?;
     output::print(&format!(
-        "{} ({} deleted), {}, {} with settings of their own\nin {place}; update {}; uuid {}\n",
-        count(counts.documents, "document", "documents"),
-        counts.deleted,
-        count(counts.locals, "local document", "local documents"),
-        count(counts.jobs, "job", "jobs"),
+        "{} ({deleted} deleted), {}, {} with settings of their own\nin {place}; update {}; uuid {}\n",
+        count(documents, "document"),
+        count(locals, "local document"),
+        count(jobs, "job"),
         head.seq,
         head.uuid,
     ))
@@ -333,9 +330,9 @@ impl From<StoreError> for CliError {
 /// Sends documents to the running service.
 async fn send(
     service: &Service,
-    mut rows: impl Iterator<Item = Result<ExportRow, CliError>>,
+    mut rows: impl Iterator<Item = CliResult<ExportRow>>,
     json: bool,
-) -> Result<(), CliError> {
+) -> CliResult {
     let (mut sent, mut refused) = (0, 0);
     loop {
         let some = ExportRow::next_of(&mut rows, DOCUMENTS_MAX, BYTES_MAX)?;
@@ -353,10 +350,7 @@ async fn send(
         0 => Ok(()),
         _ => Err(CliError::new(
             Exit::Data,
-            format!(
-                "{refused} of {} were not imported",
-                count(sent, "document", "documents")
-            ),
+            format!("{refused} of {} were not imported", count(sent, "document")),
             "the list says why; `settee jobs apply` changes existing documents",
         )),
     }

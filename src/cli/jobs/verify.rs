@@ -15,7 +15,7 @@ use super::list::{SelectArgs, any_state, fetch, of_any_state, refusals};
 use super::order::nothing_named;
 use crate::actors::language::Registry;
 use crate::cli::config_args::ConfigArgs;
-use crate::cli::exit::{CliError, Exit};
+use crate::cli::exit::{CliError, CliResult, Exit};
 use crate::cli::output;
 use crate::cli::replicate::{self, Comparing};
 use crate::cli::service_socket::{Service, SocketArgs, block_on};
@@ -27,7 +27,7 @@ use crate::replicator::selection::is_pattern;
 use replication::refused::RefusedDoc;
 use replication::spec::{Replication, UserCtx};
 
-#[derive(Debug, clap::Args)]
+#[derive(clap::Args)]
 pub(super) struct VerifyArgs {
     /// Documents in _replicator; * is any text, ? one character.
     #[arg(value_name = "DOC")]
@@ -56,8 +56,9 @@ pub(super) fn verify(
     args: &VerifyArgs,
     json: bool,
     languages: &Registry,
-) -> Result<(), CliError> {
+) -> CliResult {
     let config = args.config.load(languages)?.config;
+    let service = Service::at(socket, explain);
     let how = Comparing {
         deep: args.deep,
         resume: args.resume.clone(),
@@ -73,27 +74,26 @@ pub(super) fn verify(
         && !is_pattern(document)
         && select == names_alone
     {
-        return compare(socket, document, config, languages, how).map(drop);
+        return compare(&service, document, config, languages, how).map(drop);
     }
     if select.is_empty() && !args.all {
         return Err(nothing_named());
     }
     if args.resume.is_some() {
-        let message = "--resume keeps the progress of one document, and several are named";
-        let hint = "leave it out, or name one document";
-        return Err(CliError::new(Exit::Usage, message, hint));
+        return Err(CliError::new(
+            Exit::Usage,
+            "--resume keeps the progress of one document, and several are named",
+            "leave it out, or name one document",
+        ));
     }
-    let selected = block_on(async {
-        let service = Service::at(socket, explain);
-        documents(&service, select, &args.names).await
-    })?;
+    let selected = block_on(documents(&service, select, &args.names))?;
     let (mut lacking, mut failed) = (0, 0);
     for document in &selected {
         let how = Comparing {
             one_of: Some(document.clone()),
             ..how.clone()
         };
-        match compare(socket, document, config.clone(), languages, how) {
+        match compare(&service, document, config.clone(), languages, how) {
             Ok(true) => {}
             Ok(false) => lacking += 1,
             Err(error) => {
@@ -114,9 +114,9 @@ pub(super) fn verify(
 ///
 /// # Errors
 /// A target lacks something, or was not compared.
-fn tell(total: usize, lacking: usize, failed: usize, json: bool) -> Result<(), CliError> {
+fn tell(total: usize, lacking: usize, failed: usize, json: bool) -> CliResult {
     let complete = total - lacking - failed;
-    let jobs = count(total, "job", "jobs");
+    let jobs = count(total, "job");
     output::print(&if json {
         let sum = json!({"jobs": total, "complete": complete, "incomplete": lacking, "not_compared": failed});
         format!("{sum}\n")
@@ -126,9 +126,11 @@ fn tell(total: usize, lacking: usize, failed: usize, json: bool) -> Result<(), C
     if lacking + failed == 0 {
         return Ok(());
     }
-    let what = format!("of {jobs}, {lacking} lack something, and {failed} were not compared");
-    let hint = "`settee jobs verify DOC` prints each difference";
-    Err(CliError::new(Exit::Data, what, hint))
+    Err(CliError::new(
+        Exit::Data,
+        format!("of {jobs}, {lacking} lack something, and {failed} were not compared"),
+        "`settee jobs verify DOC` prints each difference",
+    ))
 }
 
 /// Returns the selected documents in any state, and names that match no job: comparing these reports the error.
@@ -136,7 +138,7 @@ async fn documents(
     service: &Service,
     mut select: JobSelection,
     names: &[String],
-) -> Result<Vec<String>, CliError> {
+) -> CliResult<Vec<String>> {
     if select.states.is_empty() {
         select.states = any_state();
     }
@@ -146,76 +148,90 @@ async fn documents(
     };
     let (jobs, answer) = fetch(service, query, usize::MAX).await?;
     if answer["loading"] == true {
-        let what = "the service is still loading its documents";
-        let hint = "run it again in a moment";
-        return Err(CliError::new(Exit::TryAgain, what, hint));
+        return Err(CliError::new(
+            Exit::TryAgain,
+            "the service is still loading its documents",
+            "run it again in a moment",
+        ));
     }
-    let document = |job: &Value| {
-        let id = job["doc_id"].as_str().or(job["id"].as_str());
-        id.map(str::to_owned)
-    };
-    let mut found: Vec<String> = jobs.iter().filter_map(document).collect();
+    let mut found: Vec<String> = jobs
+        .iter()
+        .filter_map(|job| job["doc_id"].as_str().or(job["id"].as_str()))
+        .map(str::to_owned)
+        .collect();
     for name in names {
         if !is_pattern(name) && !found.contains(name) {
             found.push(name.clone());
         }
     }
     if found.is_empty() {
-        let hint = "`settee jobs` lists them";
-        return Err(CliError::new(Exit::NotFound, "no job matches", hint));
+        return Err(CliError::new(
+            Exit::NotFound,
+            "no job matches",
+            "`settee jobs` lists them",
+        ));
     }
     Ok(found)
 }
 
 /// Compares both sides of a document's replication. Returns the result of [`replicate::verify`].
 fn compare(
-    socket: &SocketArgs,
+    service: &Service,
     document: &str,
     config: Config,
     languages: &Registry,
     how: Comparing,
-) -> Result<bool, CliError> {
+) -> CliResult<bool> {
     let (body, refused) = block_on(async {
-        let service = Service::at(socket, explain);
         let body: Value = service.get(&path(["_replicator", document])).await?;
-        Ok((body, refused(&service, document).await?))
+        Ok((body, refused(service, document).await?))
     })?;
-    let defaults = replicator::defaults(&config.replicator);
-    let user = UserCtx::of_body(&body);
-    let replication = Replication::parse(&body, &defaults, user, None).map_err(|error| {
-        let place = format!("document {document}");
-        CliError::at(Exit::Data, place, error, "correct the document")
+    let replication = Replication::parse(
+        &body,
+        &replicator::defaults(&config.replicator),
+        UserCtx::of_body(&body),
+        None,
+    )
+    .map_err(|error| {
+        CliError::at(
+            Exit::Data,
+            format!("document {document}"),
+            error,
+            "correct the document",
+        )
     })?;
     let holds_all = replicate::verify(replication, config, languages, refused, how)?;
     if holds_all {
-        acknowledge(socket, document)?;
+        // Acknowledges the problem that the target refused documents, if there is one.
+        let problem = with_query(
+            &path(["_health", "documents_refused"]),
+            [("subject", document.to_owned())],
+        );
+        block_on(async {
+            let _: CliResult<Value> = service.delete(&problem).await;
+            Ok(())
+        })?;
     }
     Ok(holds_all)
 }
 
-/// Acknowledges the problem that the target refused documents, if there is one.
-fn acknowledge(socket: &SocketArgs, document: &str) -> Result<(), CliError> {
-    let subject = [("subject", document.to_owned())];
-    let problem = with_query(&path(["_health", "documents_refused"]), subject);
-    block_on(async {
-        let service = Service::at(socket, explain);
-        let _: Result<Value, CliError> = service.delete(&problem).await;
-        Ok(())
+fn explain(_: &Path, said: &ServiceError) -> Option<CliError> {
+    (said.name == "not_found").then(|| {
+        CliError::new(
+            Exit::NotFound,
+            "there is no document of this id in _replicator",
+            "`settee jobs` shows the documents of jobs",
+        )
     })
 }
 
-fn explain(_: &Path, said: &ServiceError) -> Option<CliError> {
-    let what = "there is no document of this id in _replicator";
-    let hint = "`settee jobs` shows the documents of jobs";
-    (said.name == "not_found").then(|| CliError::new(Exit::NotFound, what, hint))
-}
-
 /// Returns the latest documents that the target refused.
-async fn refused(service: &Service, document: &str) -> Result<Vec<RefusedDoc>, CliError> {
+async fn refused(service: &Service, document: &str) -> CliResult<Vec<RefusedDoc>> {
     let jobs = of_any_state(service, document).await?;
-    let its = jobs.iter().filter(|job| job["doc_id"] == document);
-    let docs = its.flat_map(refusals);
-    Ok(docs
+    Ok(jobs
+        .iter()
+        .filter(|job| job["doc_id"] == document)
+        .flat_map(refusals)
         .filter_map(|doc| RefusedDoc::deserialize(doc).ok())
         .collect())
 }

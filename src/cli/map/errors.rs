@@ -6,9 +6,10 @@
 //! LIMITS    Errors that a query server does not log are not shown.
 
 use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
 
 use super::logs::{LogLines, tell};
-use crate::cli::exit::{CliError, Exit};
+use crate::cli::exit::{CliError, CliResult, Exit};
 use crate::functions::view::{MapSink, Mapped};
 use crate::query_server::told::{Level, ReportedError, Told};
 
@@ -18,25 +19,13 @@ const SHOWN_MAX: u64 = 2;
 /// Maximum kinds; errors of further kinds are only counted.
 const KINDS_MAX: usize = 10;
 
-/// Errors with one name at one place.
-struct Kind {
-    of: (String, Option<String>, Option<u32>, Option<u32>),
-    count: u64,
-}
-
-impl Kind {
-    fn of(error: &ReportedError) -> Self {
-        let (name, module) = (error.name.clone(), error.module.clone());
-        Self {
-            of: (name, module, error.line, error.column),
-            count: 0,
-        }
-    }
-}
+/// Errors with one name at one place: a module, a line and a column.
+type Kind = (String, Option<String>, Option<u32>, Option<u32>);
 
 /// The errors of a run.
 pub(super) struct Errors {
-    kinds: RefCell<Vec<Kind>>,
+    /// How many of each kind were shown.
+    kinds: RefCell<HashMap<Kind, u64>>,
     /// Documents for which the function threw.
     failed: Cell<u64>,
     /// Errors not shown.
@@ -57,32 +46,26 @@ impl Errors {
 
     /// Shows what a function logged and threw; `file` has the function.
     pub(super) fn show(&self, told: &Told, file: &str) {
-        let lines = told.logs.iter();
-        let said = lines.filter(|line| line.level != Level::Error);
-        said.for_each(|line| self.logs.add(&line.message));
+        told.logs
+            .iter()
+            .filter(|line| line.level != Level::Error)
+            .for_each(|line| self.logs.add(&line.message));
         told.errors.iter().for_each(|error| self.add(error, file));
         self.hidden.set(self.hidden.get() + told.errors_dropped);
     }
 
     fn add(&self, error: &ReportedError, file: &str) {
         let mut kinds = self.kinds.borrow_mut();
-        let kind = Kind::of(error);
-        let known = kinds
-            .iter()
-            .position(|known| known.of == kind.of)
-            .or_else(|| {
-                let has_room = kinds.len() < KINDS_MAX;
-                has_room.then(|| kinds.push(kind))?;
-                Some(kinds.len() - 1)
-            });
-        let Some(kind) = known.and_then(|index| kinds.get_mut(index)) else {
-            return self.hidden.set(self.hidden.get() + 1);
-        };
-        kind.count += 1;
-        if kind.count <= SHOWN_MAX {
-            tell(&text(error, file))
-        } else {
-            self.hidden.set(self.hidden.get() + 1)
+        let (name, module) = (error.name.clone(), error.module.clone());
+        let kind = (name, module, error.line, error.column);
+        let is_counted = kinds.len() < KINDS_MAX || kinds.contains_key(&kind);
+        let shown = is_counted.then(|| kinds.entry(kind).or_default());
+        match shown.filter(|shown| **shown < SHOWN_MAX) {
+            Some(shown) => {
+                *shown += 1;
+                tell(&text(error, file))
+            }
+            None => self.hidden.set(self.hidden.get() + 1),
         }
     }
 
@@ -90,7 +73,7 @@ impl Errors {
     ///
     /// # Errors
     /// The function threw for all documents.
-    pub(super) fn summarise(&self, file: &str, documents: u64) -> Result<(), CliError> {
+    pub(super) fn summarise(&self, file: &str, documents: u64) -> CliResult {
         let (failed, hidden) = (self.failed.get(), self.hidden.get());
         if hidden > 0 {
             tell(&format!("{hidden} more errors like these are not shown"));
@@ -104,11 +87,10 @@ impl Errors {
             ));
             return Ok(());
         }
-        let what = format!("the function threw for every document ({documents})");
         Err(CliError::at(
             Exit::Data,
             file,
-            what,
+            format!("the function threw for every document ({documents})"),
             "correct the map function",
         ))
     }

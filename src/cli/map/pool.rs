@@ -11,7 +11,7 @@ use crate::actors::language::Registry;
 use crate::actors::proc_manager::ProcManager;
 use crate::app::settings::manager_settings;
 use crate::app::when_ended;
-use crate::cli::exit::CliError;
+use crate::cli::exit::{CliResult, IoAt, own_program};
 use crate::config::Config;
 use crate::conform_target::Target;
 use crate::functions::caller::Caller;
@@ -42,10 +42,9 @@ impl Pool {
         config: &Config,
         languages: &Registry,
         log: &Logger,
-    ) -> Result<Self, CliError> {
-        let program = std::env::current_exe().map_err(|error| CliError::no_program(&error))?;
-        let spawner = Spawner::start()
-            .map_err(|error| CliError::io("a thread for starting processes", &error))?;
+    ) -> CliResult<Self> {
+        let program = own_program()?;
+        let spawner = Spawner::start().io_at("a thread for starting processes")?;
         let mut settings = manager_settings(&Arc::new(config.clone()), &program, languages, &[]);
         settings.cells = settings.cells.untried();
         // Pool sections are meant for a service; only the settings that a configured command needs to run apply here.
@@ -81,8 +80,11 @@ impl Pool {
 
     /// Returns a client of the pool, its only tenant, for a call.
     pub(super) fn processes(&self, call: Arc<Call>) -> Processes {
-        let caller = Rc::new(Caller::new(self.manager()).for_call(call));
-        Processes::Pool(caller, TakeFrom::Own, TenantName::Client)
+        Processes::Pool(
+            Rc::new(Caller::new(self.manager()).for_call(call)),
+            TakeFrom::Own,
+            TenantName::Client,
+        )
     }
 
     /// Ends all processes and waits until they are gone.

@@ -13,7 +13,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 use super::csv::Csv;
-use crate::cli::exit::{CliError, Exit};
+use crate::cli::exit::{CliError, CliResult, Exit, IoAt};
 use crate::cli::output::Output;
 use crate::functions::view::{MapSink, Mapped};
 
@@ -35,17 +35,17 @@ pub(super) struct Printer {
     csv: Option<Csv>,
     text: RefCell<Vec<u8>>,
     pieces: mpsc::Sender<Vec<u8>>,
-    thread: JoinHandle<Result<(), CliError>>,
+    thread: JoinHandle<CliResult>,
 }
 
 impl Printer {
     /// Starts the thread, and prints the CSV header.
-    pub(super) fn start(csv: Option<Csv>) -> Result<Self, CliError> {
+    pub(super) fn start(csv: Option<Csv>) -> CliResult<Self> {
         let (pieces, queue) = mpsc::channel(PIECES_WAITING);
         let thread = std::thread::Builder::new()
             .name("printer".into())
             .spawn(move || write(queue))
-            .map_err(|error| CliError::io("a thread for printing", &error))?;
+            .io_at("a thread for printing")?;
         let mut text = Vec::with_capacity(PIECE_CAPACITY);
         text.extend_from_slice(csv.map_or("", Csv::header).as_bytes());
         Ok(Self {
@@ -95,14 +95,19 @@ impl Printer {
     }
 
     /// Waits until everything is written.
-    pub(super) async fn finish(self) -> Result<(), CliError> {
+    pub(super) async fn finish(self) -> CliResult {
         drop(self.pieces);
-        let joined = tokio::task::spawn_blocking(|| self.thread.join()).await;
-        joined.ok().and_then(Result::ok).unwrap_or_else(|| {
-            let hint = "report it with what the program printed";
-            let message = "printing ended unexpectedly";
-            Err(CliError::new(Exit::Internal, message, hint))
-        })
+        tokio::task::spawn_blocking(|| self.thread.join())
+            .await
+            .ok()
+            .and_then(Result::ok)
+            .unwrap_or_else(|| {
+                Err(CliError::new(
+                    Exit::Internal,
+                    "printing ended unexpectedly",
+                    "report it with what the program printed",
+                ))
+            })
     }
 }
 
@@ -128,7 +133,7 @@ impl MapSink for Printer {
     }
 }
 
-fn write(mut queue: mpsc::Receiver<Vec<u8>>) -> Result<(), CliError> {
+fn write(mut queue: mpsc::Receiver<Vec<u8>>) -> CliResult {
     let mut output = Output::standard();
     while let Some(piece) = queue.blocking_recv() {
         if output.write_bytes(&piece)? == ControlFlow::Break(()) {

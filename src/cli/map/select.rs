@@ -5,10 +5,10 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use super::sources::bad_input;
-use crate::cli::exit::CliError;
+use crate::cli::exit::CliResult;
 use crate::cli::output::Output;
 use crate::config::Config;
-use crate::functions::view::{BadLines, DocumentCutter, DocumentReader, MissingId};
+use crate::functions::view::{BadLines, DocumentCutter, DocumentReader, DocumentRules, MissingId};
 use mango::Selector;
 
 /// Reads, selects and prints one batch at a time, on this thread: it has nothing else to do.
@@ -18,13 +18,15 @@ pub(super) fn run(
     bad_lines: Option<Arc<BadLines>>,
     config: &Config,
     name: &str,
-) -> Result<(), CliError> {
+) -> CliResult {
     let mut output = Output::standard();
-    let cutter = DocumentCutter::new(config.server.line_max)
-        .matching(Some(selector))
-        .missing_id(MissingId::Left)
-        .skipping(bad_lines);
-    let mut reader = DocumentReader::new(input, cutter);
+    let rules = DocumentRules {
+        selector: Some(selector),
+        missing_id: MissingId::Left,
+        bad_lines,
+        ..DocumentRules::default()
+    };
+    let mut reader = DocumentReader::new(input, DocumentCutter::new(config.server.line_max, rules));
     loop {
         let batch = reader.next_batch();
         let is_end = batch.as_ref().map_or(true, Vec::is_empty);

@@ -9,7 +9,7 @@ use std::path::Path;
 use serde_json::value::{RawValue, to_raw_value};
 use slog::Logger;
 
-use crate::cli::exit::{CliError, Exit};
+use crate::cli::exit::{CliError, CliResult, Exit};
 use crate::config::Config;
 use crate::config::keys::MANGO;
 use crate::functions::view::{BuiltinReducer, InputError, Library, Module};
@@ -31,18 +31,21 @@ const MODULE_EXTENSION: &str = "js";
 const MODULE_DEPTH_MAX: usize = 16;
 
 /// Reads the source of a function.
-pub(super) fn function(path: &Path) -> Result<String, CliError> {
+pub(super) fn function(path: &Path) -> CliResult<String> {
     let source = read(path)?;
     if source.trim().is_empty() {
-        let hint = "write one, or name another file";
-        return Err(wrong(path, "the file has no function in it", hint));
+        return Err(wrong(
+            path,
+            "the file has no function in it",
+            "write one, or name another file",
+        ));
     }
     Ok(source)
 }
 
 /// Reads the map: a function's source as a JSON string; in Mango, which has no sources, an index definition
 /// unchanged.
-pub(super) fn map(path: &Path, language: &str) -> Result<Box<RawValue>, CliError> {
+pub(super) fn map(path: &Path, language: &str) -> CliResult<Box<RawValue>> {
     let source = function(path)?;
     if !language.eq_ignore_ascii_case(MANGO) {
         return Ok(to_raw_value(&source).expect("map: a string is always JSON"));
@@ -53,11 +56,14 @@ pub(super) fn map(path: &Path, language: &str) -> Result<Box<RawValue>, CliError
 }
 
 /// Reads a selector.
-pub(super) fn selector(path: &Path) -> Result<Selector, CliError> {
+pub(super) fn selector(path: &Path) -> CliResult<Selector> {
     Selector::parse(&read(path)?).map_err(|error| {
-        let place = format!("{}:{}:{}", path.display(), error.line, error.column);
-        let what = format!("{}: {}", error.name(), error.reason());
-        CliError::at(Exit::Data, place, what, "correct the selector")
+        CliError::at(
+            Exit::Data,
+            format!("{}:{}:{}", path.display(), error.line, error.column),
+            format!("{}: {}", error.name(), error.kind),
+            "correct the selector",
+        )
     })
 }
 
@@ -66,7 +72,7 @@ fn wrong(path: &Path, what: impl Display, hint: &str) -> CliError {
     CliError::at(Exit::Data, path.display(), what, hint)
 }
 
-fn read(path: &Path) -> Result<String, CliError> {
+fn read(path: &Path) -> CliResult<String> {
     let bytes = fs::read(path).map_err(|error| file_error(path, &error))?;
     String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to() + 1;
@@ -84,7 +90,7 @@ fn file_error(path: &Path, error: &io::Error) -> CliError {
 }
 
 /// Reads a reduce function. A name starting with `_`, given directly or in a file, names a built-in one, as in CouchDB.
-pub(super) fn reducer(name: &Path, config: &Config, log: &Logger) -> Result<Reducer, CliError> {
+pub(super) fn reducer(name: &Path, config: &Config, log: &Logger) -> CliResult<Reducer> {
     let builtin = name.to_str().filter(|name| name.starts_with('_'));
     let source = match builtin {
         Some(name) => name.to_owned(),
@@ -99,8 +105,12 @@ pub(super) fn reducer(name: &Path, config: &Config, log: &Logger) -> Result<Redu
             None => Exit::Data,
         };
         let names = Builtin::names().join(", ");
-        let hint = format!("use {names}, or a file with a function");
-        CliError::at(code, name.display(), error, hint)
+        CliError::at(
+            code,
+            name.display(),
+            error,
+            format!("use {names}, or a file with a function"),
+        )
     })?;
     Ok(Reducer::Builtin(BuiltinReducer {
         builtin: found,
@@ -110,38 +120,44 @@ pub(super) fn reducer(name: &Path, config: &Config, log: &Logger) -> Result<Redu
 }
 
 /// Reads the modules of a directory and its subdirectories; `check` validates a source.
-pub(super) fn library(directory: Option<&Path>, check: Check) -> Result<Library, CliError> {
-    let modules = |directory| modules(directory, check, 1);
-    directory.map_or_else(|| Ok(Library::new()), modules)
+pub(super) fn library(directory: Option<&Path>, check: Check) -> CliResult<Library> {
+    directory.map_or_else(
+        || Ok(Library::new()),
+        |directory| modules(directory, check, 1),
+    )
 }
 
 /// Checks a module's source.
 pub(super) type Check = fn(&str) -> Result<(), SyntaxError>;
 
-fn module(path: &Path, check: Check) -> Result<Module, CliError> {
+fn module(path: &Path, check: Check) -> CliResult<Module> {
     let source = read(path)?;
     check(&source).map_err(|error| {
-        let place = format!("{}:{}:{}", path.display(), error.line, error.column);
-        let hint = "correct the module, or take it out";
-        CliError::at(Exit::Data, place, error, hint)
+        CliError::at(
+            Exit::Data,
+            format!("{}:{}:{}", path.display(), error.line, error.column),
+            error,
+            "correct the module, or take it out",
+        )
     })?;
     Ok(Module::Source(source))
 }
 
-fn modules(directory: &Path, check: Check, depth: usize) -> Result<Library, CliError> {
+fn modules(directory: &Path, check: Check, depth: usize) -> CliResult<Library> {
     let mut library = Library::new();
     let unlisted = |error: io::Error| match error.kind() {
-        io::ErrorKind::NotADirectory => {
-            let hint = "--lib takes a directory of modules";
-            CliError::at(Exit::Io, directory.display(), error, hint)
-        }
+        io::ErrorKind::NotADirectory => CliError::at(
+            Exit::Io,
+            directory.display(),
+            error,
+            "--lib takes a directory of modules",
+        ),
         _ => file_error(directory, &error),
     };
     if depth > MODULE_DEPTH_MAX {
-        let what = format!("more than {MODULE_DEPTH_MAX} directories deep");
         return Err(wrong(
             directory,
-            what,
+            format!("more than {MODULE_DEPTH_MAX} directories deep"),
             "look for a symbolic link to a parent directory",
         ));
     }
@@ -151,20 +167,28 @@ fn modules(directory: &Path, check: Check, depth: usize) -> Result<Library, CliE
             .extension()
             .is_some_and(|extension| extension == MODULE_EXTENSION);
         let (name, module) = if path.is_dir() {
-            let modules = modules(&path, check, depth + 1)?;
-            (path.file_name(), Module::Directory(modules))
+            (
+                path.file_name(),
+                Module::Directory(modules(&path, check, depth + 1)?),
+            )
         } else if is_module {
             (path.file_stem(), module(&path, check)?)
         } else {
             continue;
         };
         let name = name.and_then(|name| name.to_str()).ok_or_else(|| {
-            let hint = "give the module another name";
-            wrong(&path, "the name is not UTF-8", hint)
+            wrong(
+                &path,
+                "the name is not UTF-8",
+                "give the module another name",
+            )
         })?;
         if library.insert(name.to_owned(), module).is_some() {
-            let what = "a module and a directory of one name";
-            return Err(wrong(&path, what, "give one of them another name"));
+            return Err(wrong(
+                &path,
+                "a module and a directory of one name",
+                "give one of them another name",
+            ));
         }
     }
     library.retain(|_, module| *module != Module::Directory(Library::new()));
@@ -177,7 +201,7 @@ pub(super) fn is_standard_input(path: &Path) -> bool {
 }
 
 /// Opens the documents.
-pub(super) fn input(path: &Path) -> Result<impl Read + Send + use<>, CliError> {
+pub(super) fn input(path: &Path) -> CliResult<impl Read + Send + use<>> {
     let input: Box<dyn Read + Send> = if is_standard_input(path) {
         let input = io::stdin();
         widen(&input);
@@ -192,8 +216,12 @@ pub(super) fn input(path: &Path) -> Result<impl Read + Send + use<>, CliError> {
 /// Converts an error of the documents for the user.
 pub(super) fn bad_input(name: &str, error: &InputError) -> CliError {
     let InputError::Read(read) = error else {
-        let hint = "correct the line, take it out, or allow some with --skip-bad N";
-        return CliError::at(Exit::Data, name, error, hint);
+        return CliError::at(
+            Exit::Data,
+            name,
+            error,
+            "correct the line, take it out, or allow some with --skip-bad N",
+        );
     };
     let foreign = read.get_ref().and_then(|inner| inner.downcast_ref());
     match foreign {
@@ -220,20 +248,16 @@ struct Lines {
 impl Read for Lines {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if !self.is_known {
-            let begin = self.begin()?;
+            let mut begin = self.begin()?;
             self.is_known = true;
+            if begin.starts_with(UTF_8) {
+                begin.drain(..UTF_8.len());
+            }
             if let Some(foreign) = foreign(&begin) {
                 return Err(io::Error::new(io::ErrorKind::InvalidData, foreign));
             }
-            let mark = if begin.starts_with(UTF_8) {
-                UTF_8.len()
-            } else {
-                0
-            };
-            let mut begin = io::Cursor::new(begin);
-            begin.set_position(mark as u64);
             let rest = std::mem::replace(&mut self.input, Box::new(io::empty()));
-            self.input = Box::new(begin.chain(rest));
+            self.input = Box::new(io::Cursor::new(begin).chain(rest));
         }
         self.input.read(buffer)
     }
@@ -265,10 +289,7 @@ const UTF_8: &[u8] = b"\xef\xbb\xbf";
 
 /// Detects the format of an input from its first bytes, unless it may be lines of JSON.
 fn foreign(begin: &[u8]) -> Option<Foreign> {
-    let text = begin
-        .strip_prefix(UTF_8)
-        .unwrap_or(begin)
-        .trim_ascii_start();
+    let text = begin.trim_ascii_start();
     let line = text.split(|byte| *byte == b'\n').next().unwrap_or_default();
     Some(match text {
         [0x1f, 0x8b, ..] => Foreign("compressed with gzip", "zcat FILE | settee map .."),

@@ -21,7 +21,10 @@ const STORE_MAX: Duration = Duration::from_secs(2);
 
 /// Returns this user's identity.
 pub(super) async fn of(config: &Config, log: &Logger) -> Identity {
-    let place = place(config);
+    // The file beside the id's file: that of `[store] path`, or the default one if the store is in memory.
+    let file = config.store.file().map(Path::to_owned);
+    let file = file.unwrap_or_else(|| Surroundings::of_process().store_path());
+    let place = StorePlace::of(Some(&file));
     let file = uuid_file::beside(&place).unwrap_or_default();
     let uuid = match uuid_file::read(&file) {
         Some(uuid) => uuid,
@@ -40,14 +43,6 @@ pub(super) async fn of(config: &Config, log: &Logger) -> Identity {
         }
     };
     on_this_host(uuid)
-}
-
-/// Returns the store file beside the id's file: that of `[store] path`, or the default one if the store is in memory.
-fn place(config: &Config) -> StorePlace {
-    let file = config.store.file().map(Path::to_owned);
-    StorePlace::of(Some(
-        &file.unwrap_or_else(|| Surroundings::of_process().store_path()),
-    ))
 }
 
 /// Returns the store's id; a new one if there is no store, a service has it open, or it does not answer within

@@ -6,12 +6,12 @@ use clap::builder::NonEmptyStringValueParser;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use crate::cli::exit::{CliError, Exit};
+use crate::cli::exit::{CliError, CliResult, Exit};
 use crate::config::Surroundings;
 
 /// The replication to run. Each field is the member of a `_replicator` document of the same name,
 /// except those that [`Options::body`] builds explicitly.
-#[derive(Debug, clap::Args, Serialize)]
+#[derive(clap::Args, Serialize)]
 pub(super) struct Options {
     /// The URL of the database to read.
     #[arg(value_name = "SOURCE", value_parser = NonEmptyStringValueParser::new())]
@@ -106,11 +106,15 @@ impl Options {
     ///
     /// # Errors
     /// An option that requires JSON has something else, a parameter has no `=`, or a header no colon: exit code 64.
-    pub(super) fn body(&self) -> Result<Value, CliError> {
+    pub(super) fn body(&self) -> CliResult<Value> {
         let surroundings = Surroundings::of_process();
         let password = |side: &str| {
-            let value = surroundings.variable(&format!("SETTEE_{side}_PASSWORD"))?;
-            Some(value.to_str()?.to_owned())
+            Some(
+                surroundings
+                    .variable(&format!("SETTEE_{side}_PASSWORD"))?
+                    .to_str()?
+                    .to_owned(),
+            )
         };
         let mut body = json!(self);
         body["source"] = endpoint(&self.source, &self.source_header, password("SOURCE"))?;
@@ -121,8 +125,10 @@ impl Options {
         ] {
             if let Some(text) = text {
                 body[name] = serde_json::from_str(text).map_err(|error| {
-                    let message = format!("--{} is not JSON: {error}", name.replace('_', "-"));
-                    usage(message, "write a JSON object")
+                    usage(
+                        format!("--{} is not JSON: {error}", name.replace('_', "-")),
+                        "write a JSON object",
+                    )
                 })?;
             }
         }
@@ -146,17 +152,19 @@ impl Options {
         Ok(body)
     }
 
-    fn doc_ids(&self) -> Result<Vec<String>, CliError> {
+    fn doc_ids(&self) -> CliResult<Vec<String>> {
         let read: Result<Vec<_>, _> = self.doc_ids.iter().map(|text| ids(text)).collect();
         Ok(read?.concat())
     }
 
-    fn query_params(&self) -> Result<Value, CliError> {
+    fn query_params(&self) -> CliResult<Value> {
         let mut params = Map::new();
         for param in &self.query_params {
             let Some((name, value)) = param.split_once('=') else {
-                let message = format!("--query-params '{param}' is not NAME=VALUE");
-                return Err(usage(message, "write NAME=VALUE"));
+                return Err(usage(
+                    format!("--query-params '{param}' is not NAME=VALUE"),
+                    "write NAME=VALUE",
+                ));
             };
             params.insert(name.to_owned(), json_or_text(value));
         }
@@ -165,13 +173,15 @@ impl Options {
 }
 
 /// Parses ids separated by commas, or an array of them.
-fn ids(text: &str) -> Result<Vec<String>, CliError> {
+fn ids(text: &str) -> CliResult<Vec<String>> {
     if !text.starts_with('[') {
         return Ok(text.split(',').map(str::to_owned).collect());
     }
     serde_json::from_str(text).map_err(|error| {
-        let message = format!("--doc-ids is not a JSON array of strings: {error}");
-        usage(message, "write '[\"a\",\"b\"]', or a,b")
+        usage(
+            format!("--doc-ids is not a JSON array of strings: {error}"),
+            "write '[\"a\",\"b\"]', or a,b",
+        )
     })
 }
 
@@ -181,7 +191,7 @@ fn json_or_text(text: &str) -> Value {
 }
 
 /// A side with its headers, and with a password that is not on the command line.
-fn endpoint(url: &str, headers: &[String], password: Option<String>) -> Result<Value, CliError> {
+fn endpoint(url: &str, headers: &[String], password: Option<String>) -> CliResult<Value> {
     let mut endpoint = json!({"url": url});
     for header in headers {
         let Some((name, value)) = header.split_once(':') else {
@@ -198,8 +208,7 @@ fn endpoint(url: &str, headers: &[String], password: Option<String>) -> Result<V
 /// The user name in a URL, with or without a password.
 fn user_of(url: &str) -> Option<&str> {
     let (_, rest) = url.split_once("://")?;
-    let authority = rest.split(['/', '?', '#']).next()?;
-    let (userinfo, _) = authority.rsplit_once('@')?;
+    let (userinfo, _) = rest.split(['/', '?', '#']).next()?.rsplit_once('@')?;
     userinfo.split(':').next()
 }
 
@@ -222,7 +231,7 @@ mod tests {
         options: Options,
     }
 
-    fn body(arguments: &[&str]) -> Result<Value, CliError> {
+    fn body(arguments: &[&str]) -> CliResult<Value> {
         let line = ["replicate", "http://a/x", "http://b/y"]
             .iter()
             .chain(arguments);

@@ -26,8 +26,9 @@ pub(super) fn settings_to_correct(cause: &Cause) -> Option<(Exit, &'static str)>
 }
 
 /// Converts a crash to an error for the user.
-pub(super) fn explain(crash: &Crash) -> CliError {
-    let (code, hint) = match crash {
+pub(super) fn explain(crash: impl Into<Crash>) -> CliError {
+    let crash = crash.into();
+    let (code, hint) = match &crash {
         crash if crash.is_refusal() => (Exit::NoPermission, GIVE_PASSWORD),
         Crash::DbNotFound(_) | Crash::NoDatabase(_) => (
             Exit::Data,

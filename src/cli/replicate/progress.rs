@@ -55,8 +55,12 @@ impl Progress {
 
     pub(super) fn shows(&mut self, now: &JobProgress) {
         if self.is_seen {
-            let left = self.left.after(now);
-            draw_line(&line(now, left, self.began_with, self.start.elapsed()));
+            draw_line(&line(
+                now,
+                self.left.after(now),
+                self.began_with,
+                self.start.elapsed(),
+            ));
         }
     }
 

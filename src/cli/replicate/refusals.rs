@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
-use crate::cli::exit::CliError;
+use crate::cli::exit::{CliError, CliResult, IoAt};
 use replication::refused::RefusedDoc;
 
 /// The destination, if any.
@@ -17,11 +17,11 @@ impl Refusals {
     ///
     /// # Errors
     /// Creating it failed.
-    pub(super) fn open(path: Option<&Path>) -> Result<Self, CliError> {
+    pub(super) fn open(path: Option<&Path>) -> CliResult<Self> {
         let open = |path: &Path| {
             let shown = path.display().to_string();
-            let made = File::create(path).map_err(|error| CliError::io(&shown, &error));
-            made.map(|file| (BufWriter::new(file), shown))
+            let file = File::create(path).io_at(&shown)?;
+            Ok::<_, CliError>((BufWriter::new(file), shown))
         };
         let file = path.map(open).transpose()?;
         Ok(Self { file })
@@ -31,7 +31,7 @@ impl Refusals {
     ///
     /// # Errors
     /// Writing failed.
-    pub(super) fn note(&mut self, doc: &RefusedDoc) -> Result<(), CliError> {
+    pub(super) fn note(&mut self, doc: &RefusedDoc) -> CliResult {
         let line = serde_json::to_string(doc).expect("strings are JSON") + "\n";
         self.write(|file| file.write_all(line.as_bytes()))
     }
@@ -40,18 +40,15 @@ impl Refusals {
     ///
     /// # Errors
     /// Writing failed.
-    pub(super) fn flush(&mut self) -> Result<(), CliError> {
+    pub(super) fn flush(&mut self) -> CliResult {
         self.write(BufWriter::flush)
     }
 
-    fn write(
-        &mut self,
-        write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
-    ) -> Result<(), CliError> {
+    fn write(&mut self, write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) -> CliResult {
         let Some((file, shown)) = &mut self.file else {
             return Ok(());
         };
-        write(file).map_err(|error| CliError::io(shown, &error))
+        write(file).io_at(shown)
     }
 
     /// Returns which file has the refused documents, or how to get one.

@@ -17,7 +17,7 @@ use super::outcome::explain;
 use super::progress::duration;
 use super::resume::{Compared, ResumeFile};
 use super::{Prepared, Run};
-use crate::cli::exit::{CliError, Exit};
+use crate::cli::exit::{CliError, CliResult, Exit};
 use crate::cli::output::Output;
 use crate::cli::table::{count, printable};
 use crate::cli::terminal::{clear_line, draw_line};
@@ -51,31 +51,28 @@ impl Run<'_> {
         how: &Comparing,
         prepared: &Prepared,
         filters: &FilterPool,
-    ) -> Result<bool, CliError> {
+    ) -> CliResult<bool> {
         let (replication, config) = (&self.replication, &self.config.replicator);
         let (options, threshold) = (&replication.options, config.health_threshold);
-        let endpoint = |spec, settings| {
-            let made = prepared.http.endpoint(spec, settings);
-            made.map_err(|error| explain(&error.into()))
-        };
+        let endpoint = |spec, settings| prepared.http.endpoint(spec, settings).map_err(explain);
         let of_source = HttpSettings::of_source(options, threshold);
         let source = endpoint(&replication.source, of_source)?;
         let of_target = HttpSettings::of_target(options, threshold);
         let target = endpoint(&replication.target, of_target)?;
         for side in [&source, &target] {
-            let opened = open_endpoint(side, None).await;
-            opened.map_err(|crash| explain(&crash))?;
+            open_endpoint(side, None).await.map_err(explain)?;
         }
         let Prepared { id, identity, .. } = prepared;
         let id_max = config.max_document_id_length;
         let filter = FilterHere::open(replication, id, identity, &source, filters)
             .await
-            .map_err(|crash| explain(&crash))?;
+            .map_err(explain)?;
         let mut report = Report::new(how);
-        let compared = Compared::new(id.to_string(), how.deep);
-        let (mut file, resumed) = ResumeFile::open(how.resume.as_deref(), &compared, |step| {
-            report.step(step).map(drop)
-        })?;
+        let (mut file, resumed) = ResumeFile::open(
+            how.resume.as_deref(),
+            &Compared::new(id.to_string(), how.deep),
+            |step| report.step(step).map(drop),
+        )?;
         let since = resumed
             .since
             .or_else(|| options.since_seq.clone())
@@ -89,7 +86,7 @@ impl Run<'_> {
             target,
             options: options.clone(),
             filter,
-            id_max: id_max.map(number),
+            id_max: id_max.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX)),
             deep: how.deep,
             since,
             suspects: resumed.suspects,
@@ -99,18 +96,19 @@ impl Run<'_> {
         let mut stopped = None;
         let ran = verifier
             .run(|step| {
-                let told = file.note(&step).and_then(|()| report.step(&step));
-                told.unwrap_or_else(|error| {
-                    stopped = Some(error);
-                    ControlFlow::Break(())
-                })
+                file.note(&step)
+                    .and_then(|()| report.step(&step))
+                    .unwrap_or_else(|error| {
+                        stopped = Some(error);
+                        ControlFlow::Break(())
+                    })
             })
             .await;
         clear_line();
         if let Some(error) = stopped {
             return Err(error);
         }
-        ran.map_err(|crash| explain(&crash))?;
+        ran.map_err(explain)?;
         if report.reader_is_gone {
             return Ok(false);
         }
@@ -153,7 +151,7 @@ impl<'a> Report<'a> {
     }
 
     /// Counts and prints a step's findings.
-    fn step(&mut self, step: &Step) -> Result<ControlFlow<()>, CliError> {
+    fn step(&mut self, step: &Step) -> CliResult<ControlFlow<()>> {
         self.counts += step.counts;
         if self.is_seen {
             clear_line();
@@ -186,7 +184,7 @@ impl<'a> Report<'a> {
         let seconds = self.start.elapsed().as_secs_f64().max(0.001);
         #[expect(clippy::cast_precision_loss, reason = "rates are rounded anyway")]
         let rate = done as f64 / seconds;
-        let found = count(number(differences), "difference", "differences");
+        let found = count(differences, "difference");
         let mut line = format!("{compared} revisions compared, {rate:.0}/s, {found}");
         if let Some(left) = self.expected.map(|all| all.saturating_sub(done)) {
             #[expect(clippy::cast_precision_loss, reason = "a guess anyway")]
@@ -202,7 +200,7 @@ impl<'a> Report<'a> {
     ///
     /// # Errors
     /// The target of a single replication lacks something.
-    fn end(mut self) -> Result<bool, CliError> {
+    fn end(mut self) -> CliResult<bool> {
         let total: u64 = self.differences.values().sum();
         let text = if self.json {
             let mut sum = json!(self.counts);
@@ -224,7 +222,7 @@ impl<'a> Report<'a> {
                 Exit::Data,
                 format!(
                     "the target differs from the source in {}",
-                    count(number(total), "place", "places")
+                    count(total, "place")
                 ),
                 "to copy what is missing, replicate without checkpoints: --no-checkpoints",
             )),
@@ -243,8 +241,8 @@ impl<'a> Report<'a> {
             0 => "the target holds everything",
             _ => "the target does not hold everything",
         };
-        let revisions = count(number(revisions), "revision", "revisions");
-        let attachments = count(number(attachments), "attachment", "attachments");
+        let revisions = count(revisions, "revision");
+        let attachments = count(attachments, "attachment");
         let mut text = format!("{outcome}: {revisions}, {attachments}");
         if bytes > 0 {
             let _ = write!(text, " ({bytes} bytes)");
@@ -261,8 +259,4 @@ impl<'a> Report<'a> {
         text.push('\n');
         text
     }
-}
-
-fn number(count: u64) -> usize {
-    usize::try_from(count).unwrap_or(usize::MAX)
 }

@@ -3,20 +3,23 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use super::{CliError, Exit};
-use crate::cli::table::{Cell, Layout, columns, count, microseconds, number, text};
+use crate::cli::exit::{CliError, CliResult, Exit, IoAt};
+use crate::cli::table::{Cell, Layout, columns, count, microseconds, number, or_dash, text};
 use crate::messages::tenant_costs::{TenantCost, TenantCostsPage, TenantSort};
 
 /// Reads the output of `settee top --by-db --json`.
 ///
 /// # Errors
 /// The file is unreadable, or has other content.
-pub(super) fn saved(file: &Path) -> Result<TenantCostsPage, CliError> {
-    let text =
-        std::fs::read_to_string(file).map_err(|error| CliError::io(file.display(), &error))?;
+pub(super) fn saved(file: &Path) -> CliResult<TenantCostsPage> {
+    let text = std::fs::read_to_string(file).io_at(file.display())?;
     serde_json::from_str(&text).map_err(|error| {
-        let hint = "give it the output of settee top --by-db --json";
-        CliError::at(Exit::Data, file.display(), error, hint)
+        CliError::at(
+            Exit::Data,
+            file.display(),
+            error,
+            "give it the output of settee top --by-db --json",
+        )
     })
 }
 
@@ -35,8 +38,12 @@ pub(super) fn added(now: TenantCostsPage, before: &TenantCostsPage) -> TenantCos
         }
         row
     };
-    let rows = now.tenants.into_iter().map(since);
-    let tenants: Vec<TenantCost> = rows.filter(|row| row.costs.calls > 0).collect();
+    let tenants: Vec<TenantCost> = now
+        .tenants
+        .into_iter()
+        .map(since)
+        .filter(|row| row.costs.calls > 0)
+        .collect();
     TenantCostsPage {
         since: if begun_anew {
             now.since
@@ -58,21 +65,21 @@ pub(super) fn first(mut page: TenantCostsPage, sort: TenantSort, limit: usize) -
 }
 
 pub(super) fn table(costs: &TenantCostsPage, layout: Layout) -> String {
-    let known = count(costs.total_rows, "database", "databases");
+    let known = count(costs.total_rows, "database");
     let rows = columns(costs.tenants.iter().map(row), layout);
     format!("{known} from {} to {}\n\n{rows}", costs.since, costs.until)
 }
 
 fn row(TenantCost { db, costs }: &TenantCost) -> Vec<Cell> {
     vec![
-        text("DATABASE", db.as_ref()),
-        number("CALLS", Some(costs.calls)),
-        number("ERRORS", Some(costs.errors)),
-        number("KILLS", Some(costs.kills)).rank(3),
-        number("RUN", Some(microseconds(costs.run_us))),
-        number("WAIT", Some(microseconds(costs.wait_us))).rank(2),
-        number("CPU", Some(microseconds(costs.cpu_us))),
-        number("BYTES", Some(costs.bytes)).rank(1),
+        text("DATABASE", or_dash(db.as_ref())),
+        number("CALLS", costs.calls),
+        number("ERRORS", costs.errors),
+        number("KILLS", costs.kills).rank(3),
+        number("RUN", microseconds(costs.run_us)),
+        number("WAIT", microseconds(costs.wait_us)).rank(2),
+        number("CPU", microseconds(costs.cpu_us)),
+        number("BYTES", costs.bytes).rank(1),
     ]
 }
 

@@ -10,7 +10,7 @@ use bytes::Bytes;
 
 use super::documents::Document;
 use super::rows::Row;
-use crate::functions::decode::{excerpt, text};
+use crate::functions::decode::not_expected;
 use crate::query_server::told::Told;
 use json::cursor::Cursor;
 
@@ -20,7 +20,7 @@ pub(super) struct MapAnswer {
     text: Bytes,
     rows: Vec<RowPlace>,
     /// What the process reported before this answer, if requested and not empty.
-    pub(super) told: Option<Box<Told>>,
+    pub told: Option<Box<Told>>,
 }
 
 /// The position of a row in its answer.
@@ -76,7 +76,7 @@ impl MapAnswer {
     ///
     /// # Errors
     /// A description of the unexpected answer.
-    pub(super) fn read(&mut self, answer: Bytes, functions: usize) -> Result<(), String> {
+    pub fn read(&mut self, answer: Bytes, functions: usize) -> Result<(), String> {
         self.rows.clear();
         self.text = answer;
         match find_rows(&self.text, &mut self.rows) {
@@ -84,24 +84,17 @@ impl MapAnswer {
             Some(count) => Err(format!(
                 "the query server answered for {count} functions, not for {functions}"
             )),
-            None => Err(format!(
-                "the query server answered {} instead of rows",
-                excerpt(text(&self.text))
-            )),
+            None => Err(not_expected(&self.text, "rows")),
         }
     }
 
-    pub(super) fn text_bytes(&self) -> usize {
+    pub fn text_bytes(&self) -> usize {
         self.text.len() + self.told.as_ref().map_or(0, |told| told.bytes())
     }
 
     /// Returns the function of each row.
-    pub(super) fn functions_with_rows(&self) -> impl Iterator<Item = usize> {
+    pub fn functions_with_rows(&self) -> impl ExactSizeIterator<Item = usize> {
         self.rows.iter().map(|place| place.function)
-    }
-
-    pub(super) fn row_count(&self) -> usize {
-        self.rows.len()
     }
 }
 

@@ -26,14 +26,14 @@ pub enum Members {
 /// A line with a document.
 pub(super) struct Checked<'a> {
     /// The document, without surrounding white space.
-    pub(super) text: &'a str,
+    pub text: &'a str,
     /// Its id, a JSON string: a slice of the text, empty if there is none.
-    pub(super) id: &'a str,
+    pub id: &'a str,
 }
 
 impl Checked<'_> {
     /// Returns the position of the id in the text.
-    pub(super) fn id_start(&self) -> usize {
+    pub fn id_start(&self) -> usize {
         self.id.as_ptr() as usize - self.text.as_ptr() as usize
     }
 }
@@ -112,14 +112,12 @@ fn check_id(id: &str) -> Result<(), String> {
 /// Returns why a text is not a document, in the parser's words.
 fn not_a_document(text: &str) -> String {
     match serde_json::from_str::<IgnoredAny>(text) {
-        Err(error) => not_json(&error),
+        Err(error) => {
+            // The line number in the parser's message is always 1.
+            let text = error.to_string();
+            let what = text.split(" at line ").next().unwrap_or_default();
+            format!("not JSON: {what} at column {}", error.column())
+        }
         Ok(_) => "not a JSON object; a document is one object on one line".into(),
     }
-}
-
-fn not_json(error: &serde_json::Error) -> String {
-    // The line number in the parser's message is always 1.
-    let text = error.to_string();
-    let what = text.split(" at line ").next().unwrap_or_default();
-    format!("not JSON: {what} at column {}", error.column())
 }

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use tokio::sync::mpsc;
 
 use super::check::{Checked, Members, check};
-use mango::Selector;
+use super::reader::DocumentRules;
 
 /// Maximum documents of a batch. Batches save wake-ups: waking another thread costs as much as one document.
 const BATCH_DOCUMENTS_MAX: usize = 256;
@@ -55,8 +55,7 @@ impl Document {
     /// Returns the document as it is sent: without surrounding white space, with a space for each line feed, and with
     /// [`Members::Named`] only the members to send.
     pub fn text(&self) -> &str {
-        let end = self.prompt.len() - PROMPT.1.len();
-        std::str::from_utf8(&self.prompt[PROMPT.0.len()..end])
+        std::str::from_utf8(&self.prompt[PROMPT.0.len()..self.prompt.len() - PROMPT.1.len()])
             .expect("VW-8: a document was checked to be UTF-8")
     }
 }
@@ -103,9 +102,7 @@ impl<'a, I: Iterator<Item = &'a str>> Documents<I> {
         {
             self.taken += 1;
             let line = self.taken;
-            let refused = MissingId::Refused;
-            let added = batch.add(line, text.as_bytes(), &Members::All, None, refused);
-            let problem = match added {
+            let problem = match batch.add(line, text.as_bytes(), &DocumentRules::default()) {
                 Ok(true) => continue,
                 Ok(false) => "an empty text is no document".to_owned(),
                 Err(problem) => problem,
@@ -144,24 +141,24 @@ pub(super) struct Batch {
 }
 
 impl Batch {
-    pub(super) fn with_room(bytes: usize) -> Self {
+    pub fn with_room(bytes: usize) -> Self {
         Self {
             prompts: Vec::with_capacity(bytes),
             ..Self::default()
         }
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.places.is_empty()
     }
 
     /// Returns the number of prompt bytes.
-    pub(super) fn bytes(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         self.prompts.len()
     }
 
     /// Returns whether the batch takes another document.
-    pub(super) fn has_room(&self) -> bool {
+    pub fn has_room(&self) -> bool {
         self.places.len() < BATCH_DOCUMENTS_MAX && self.prompts.len() < BATCH_BYTES_MAX
     }
 
@@ -169,18 +166,11 @@ impl Batch {
     ///
     /// # Errors
     /// The problem with the line, and its remedy.
-    pub(super) fn add(
-        &mut self,
-        number: u64,
-        line: &[u8],
-        members: &Members,
-        selector: Option<&Selector>,
-        missing_id: MissingId,
-    ) -> Result<bool, String> {
-        let Some(checked) = check(line, members, &mut self.kept)? else {
+    pub fn add(&mut self, number: u64, line: &[u8], rules: &DocumentRules) -> Result<bool, String> {
+        let Some(checked) = check(line, &rules.members, &mut self.kept)? else {
             return Ok(false);
         };
-        match missing_id {
+        match rules.missing_id {
             _ if !checked.id.is_empty() => {}
             MissingId::Left => {}
             MissingId::Refused => {
@@ -190,17 +180,18 @@ impl Batch {
                 let rest = checked.text[1..].trim_start();
                 let comma = if rest.starts_with('}') { "" } else { "," };
                 let line = format!("{{\"_id\":\"{number}\"{comma}{rest}");
-                return self.add(number, line.as_bytes(), members, selector, missing_id);
+                return self.add(number, line.as_bytes(), rules);
             }
         }
-        let matches = selector.map_or(Ok(true), |selector| selector.matches_checked(checked.text));
+        let matches = rules.selector.as_ref();
+        let matches = matches.map_or(Ok(true), |selector| selector.matches_checked(checked.text));
         if !matches.map_err(|error| format!("document {}: {error}", checked.id))? {
             return Ok(false);
         }
         let start = self.prompts.len();
         self.prompts.extend_from_slice(PROMPT.0);
         let copied = self.prompts.len();
-        let id_start = if *members == Members::All {
+        let id_start = if rules.members == Members::All {
             self.prompts.extend_from_slice(checked.text.as_bytes());
             copied + checked.id_start()
         } else {
@@ -236,7 +227,7 @@ impl Batch {
         id
     }
 
-    pub(super) fn into_documents(self) -> Vec<Document> {
+    pub fn into_documents(self) -> Vec<Document> {
         let prompts = Bytes::from(self.prompts);
         let document = |(line, id, prompt)| Document {
             line,

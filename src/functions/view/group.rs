@@ -21,10 +21,10 @@ use super::ViewError;
 use super::grouping::{Grouping, line};
 use super::processes::{Process, ProcessError, ProcessErrorKind, Processes};
 use super::rows::Rows;
-use crate::functions::decode::{done_with, excerpt, text};
+use crate::functions::decode::{done_with, not_expected};
 use crate::functions::reduce::{OVERFLOW, is_overflow};
 use crate::query_server::prompt;
-use json::collation::{Collation, KeyCache};
+use json::collation::CachedCollation;
 
 /// Size from which a piece, or a part of the results to rereduce, is complete, in bytes.
 const PIECE_BYTES: usize = 64 * 1024;
@@ -77,9 +77,8 @@ pub async fn reduce(
         }
         std::future::pending::<Infallible>().await
     };
-    let value = async |group| function.reduce_group(rows, group).await;
     let reduced = tokio::select! {
-        reduced = reduce_groups(rows, plan.grouping, value, write) => reduced,
+        reduced = function.reduce_groups(rows, plan.grouping, write) => reduced,
         never = borrow => match never {},
     };
     for process in function.processes.into_inner() {
@@ -91,57 +90,17 @@ pub async fn reduce(
     reduced
 }
 
-/// Reduces group by group with `value`.
-async fn reduce_groups(
-    rows: &Rows,
-    grouping: Grouping,
-    value: impl AsyncFn(Range<usize>) -> Result<Box<RawValue>, ReduceFailure>,
-    mut write: impl AsyncFnMut(Vec<u8>) -> bool,
-) -> Result<(), ViewError> {
-    let value = &value;
-    let results = stream::iter(Groups::of(rows, grouping)).map(|group| async move {
-        let key = grouping.key_of(rows.get(group.start).key);
-        match value(group).await {
-            Ok(value) => Ok(line(&key, value.get())),
-            Err(ReduceFailure::Process(error)) => Err(ViewError::Process(error)),
-            Err(ReduceFailure::Value(reason)) => Err(ViewError::Reduce {
-                key: grouping.named(&key),
-                reason,
-            }),
-        }
-    });
-    let mut results = std::pin::pin!(results.buffered(IN_FLIGHT_MAX));
-    while let Some(line) = results.try_next().await? {
-        if !write(line).await {
-            return Err(ViewError::Unwanted);
-        }
-    }
-    Ok(())
-}
-
 /// Why a group has no value.
 enum ReduceFailure {
     Process(ProcessError),
     Value(String),
 }
 
-impl From<ProcessError> for ReduceFailure {
-    fn from(error: ProcessError) -> Self {
-        match error.kind {
-            ProcessErrorKind::NoProcess { .. } | ProcessErrorKind::Unavailable => {
-                Self::Process(error)
-            }
-            _ => Self::Value(error.to_string()),
-        }
-    }
-}
-
 /// Splits ordered rows into groups.
 pub(super) struct Groups<'a> {
     rows: &'a Rows,
     grouping: Grouping,
-    collation: Collation,
-    cache: KeyCache,
+    collation: CachedCollation,
     next: usize,
 }
 
@@ -155,7 +114,9 @@ impl Iterator for Groups<'_> {
         }
         let mut end = self.rows.len();
         if self.grouping != Grouping::None {
-            let mut group = self.group(start);
+            let text = self.grouping.key_of(self.rows.get(start).key);
+            let sort_key = self.sort_key(&text);
+            let mut group = Group { text, sort_key };
             end = (start + 1..end)
                 .find(|row| !self.belongs(*row, &mut group))
                 .unwrap_or(end);
@@ -173,20 +134,13 @@ struct Group<'a> {
 }
 
 impl<'a> Groups<'a> {
-    pub(super) fn of(rows: &'a Rows, grouping: Grouping) -> Self {
+    pub fn of(rows: &'a Rows, grouping: Grouping) -> Self {
         Self {
             rows,
             grouping,
-            collation: Collation::new(),
-            cache: KeyCache::default(),
+            collation: CachedCollation::default(),
             next: 0,
         }
-    }
-
-    fn group(&mut self, row: usize) -> Group<'a> {
-        let text = self.grouping.key_of(self.rows.get(row).key);
-        let sort_key = self.sort_key(&text);
-        Group { text, sort_key }
     }
 
     /// Returns whether a row's key collates equal to a group's.
@@ -205,8 +159,7 @@ impl<'a> Groups<'a> {
 
     fn sort_key(&mut self, key: &str) -> Vec<u8> {
         let mut sort_key = Vec::new();
-        self.collation
-            .write_key_cached(key.as_bytes(), &mut self.cache, &mut sort_key);
+        self.collation.write_key(key.as_bytes(), &mut sort_key);
         sort_key
     }
 }
@@ -221,6 +174,33 @@ struct Function<'a> {
 }
 
 impl Function<'_> {
+    /// Reduces group by group.
+    async fn reduce_groups(
+        &self,
+        rows: &Rows,
+        grouping: Grouping,
+        mut write: impl AsyncFnMut(Vec<u8>) -> bool,
+    ) -> Result<(), ViewError> {
+        let results = stream::iter(Groups::of(rows, grouping)).map(|group| async move {
+            let key = grouping.key_of(rows.get(group.start).key);
+            match self.reduce_group(rows, group).await {
+                Ok(value) => Ok(line(&key, value.get())),
+                Err(ReduceFailure::Process(error)) => Err(ViewError::Process(error)),
+                Err(ReduceFailure::Value(reason)) => Err(ViewError::Reduce {
+                    key: grouping.named(&key),
+                    reason,
+                }),
+            }
+        });
+        let mut results = std::pin::pin!(results.buffered(IN_FLIGHT_MAX));
+        while let Some(line) = results.try_next().await? {
+            if !write(line).await {
+                return Err(ViewError::Unwanted);
+            }
+        }
+        Ok(())
+    }
+
     async fn reduce_group(
         &self,
         rows: &Rows,
@@ -249,10 +229,9 @@ impl Function<'_> {
             }
             let lengths = part_lengths(values.iter().map(|value| value.get().len()), 2);
             let mut values_left = values.into_iter();
-            let parts = lengths.into_iter().map(|length| {
-                let part = values_left.by_ref().take(length);
-                part.collect::<Vec<_>>()
-            });
+            let parts = lengths
+                .into_iter()
+                .map(|length| values_left.by_ref().take(length).collect::<Vec<_>>());
             let again = stream::iter(parts)
                 .map(|part| self.ask(prompt::line(&("rereduce", [self.source], part, ""))));
             values = again.buffered(IN_FLIGHT_MAX).try_collect().await?;
@@ -260,29 +239,31 @@ impl Function<'_> {
         Ok(values.pop().unwrap_or_else(|| RawValue::NULL.to_owned()))
     }
 
-    fn next_process(&self) -> Rc<Process> {
-        let processes = self.processes.borrow();
-        let turn = self.turn.get() % processes.len();
-        self.turn.set(turn + 1);
-        Rc::clone(&processes[turn])
-    }
-
     async fn ask(&self, line: Bytes) -> Result<Box<RawValue>, ReduceFailure> {
-        let answer = match self.next_process().prompt(line, None).await {
+        let process = {
+            let processes = self.processes.borrow();
+            let turn = self.turn.get() % processes.len();
+            self.turn.set(turn + 1);
+            Rc::clone(&processes[turn])
+        };
+        let answer = match process.prompt(line, None).await {
             Ok(answer) => answer,
             Err(error) if error.kind == ProcessErrorKind::Function(OVERFLOW.to_owned()) => {
-                let value = to_raw_value(&json!({OVERFLOW: error.reason}));
-                return value.map_err(|error| ReduceFailure::Value(error.to_string()));
+                return to_raw_value(&json!({OVERFLOW: error.reason}))
+                    .map_err(|error| ReduceFailure::Value(error.to_string()));
             }
-            Err(error) => return Err(error.into()),
+            Err(error) => {
+                return Err(match error.kind {
+                    ProcessErrorKind::NoProcess { .. } | ProcessErrorKind::Unavailable => {
+                        ReduceFailure::Process(error)
+                    }
+                    _ => ReduceFailure::Value(error.to_string()),
+                });
+            }
         };
-        let result = done_with(&answer, 1).and_then(|mut results| results.pop());
-        result.ok_or_else(|| {
-            let came = excerpt(text(&answer));
-            ReduceFailure::Value(format!(
-                "the query server answered {came} instead of one result"
-            ))
-        })
+        done_with(&answer, 1)
+            .and_then(|mut results| results.pop())
+            .ok_or_else(|| ReduceFailure::Value(not_expected(&answer, "one result")))
     }
 }
 

@@ -46,8 +46,10 @@ pub trait MapSink {
     /// Takes the rows emitted for one document.
     fn mapped(&self, mapped: &Mapped<'_>);
 
-    /// Waits until it can accept more. Returns false if no more are wanted.
-    fn ready(&self) -> impl Future<Output = bool>;
+    /// Waits until it can accept more; by default it always can. Returns false if no more are wanted.
+    fn ready(&self) -> impl Future<Output = bool> {
+        std::future::ready(true)
+    }
 }
 
 /// The progress so far.
@@ -105,7 +107,8 @@ pub async fn map(
     // Everything before the invalid line is done by now.
     shared
         .supply
-        .into_error()
+        .error
+        .into_inner()
         .map_or(Ok(()), |error| Err(error.into()))
 }
 
@@ -152,15 +155,17 @@ impl<S> Shared<'_, S> {
 
     /// The modules, if there are any.
     fn lib(&self) -> Option<&RawValue> {
-        let lib = self.view.lib.as_deref();
-        lib.filter(|lib| !is_empty_object(lib.get()))
+        self.view
+            .lib
+            .as_deref()
+            .filter(|lib| !is_empty_object(lib.get()))
     }
 
     /// Returns the call, if its report counts rows: only for JavaScript, whose functions are sources that emit rows.
     fn told_call(&self) -> Option<&Arc<Call>> {
         let is_javascript = self.view.language.eq_ignore_ascii_case(DEFAULT_LANGUAGE);
-        let call = self.processes.call().filter(|call| call.reports);
-        call.filter(|_| is_javascript)
+        let call = self.processes.call();
+        call.filter(|call| call.reports && is_javascript)
     }
 
     fn commands(&self) -> impl Iterator<Item = (Part, Bytes)> {
@@ -177,10 +182,9 @@ impl<S> Shared<'_, S> {
 }
 
 fn is_empty_object(json: &str) -> bool {
-    let inside = json
-        .strip_prefix('{')
-        .and_then(|rest| rest.strip_suffix('}'));
-    inside.is_some_and(|inside| inside.trim_ascii().is_empty())
+    json.strip_prefix('{')
+        .and_then(|rest| rest.strip_suffix('}'))
+        .is_some_and(|inside| inside.trim_ascii().is_empty())
 }
 
 fn refused(part: Part, error: ProcessError) -> ViewError {
@@ -319,8 +323,8 @@ impl<'a, S: MapSink> Worker<'a, S> {
                 return;
             }
             self.is_second_try = !self.again.is_empty();
-            let next = self.again.pop_front();
-            let Some(document) = next.or_else(|| self.shared.supply.take()) else {
+            let Some(document) = self.again.pop_front().or_else(|| self.shared.supply.take())
+            else {
                 return;
             };
             let line = document.1.prompt.clone();
@@ -339,22 +343,20 @@ impl<'a, S: MapSink> Worker<'a, S> {
         let document = &head.document.1;
         let answer = match answer.map_err(|error| *error) {
             Ok(answer) => answer,
-            Err(error) => match error.kind {
-                ProcessErrorKind::Function(_) => {
-                    return Err(failed(document, error.to_string(), Some(error)));
-                }
-                // Results already passed on may be wrong: nothing is retried.
-                ProcessErrorKind::Shifted => {
-                    return Err(failed(document, error.to_string(), Some(error)));
-                }
-                ProcessErrorKind::Timeout if self.sent.len() == 1 => {
-                    return Err(failed(document, error.to_string(), Some(error)));
-                }
-                ProcessErrorKind::Died | ProcessErrorKind::Timeout => {
-                    return Ok(Some(error));
-                }
-                _ => return Err(error.into()),
-            },
+            Err(error) => {
+                let is_only = self.sent.len() == 1;
+                return match error.kind {
+                    ProcessErrorKind::Died => Ok(Some(error)),
+                    ProcessErrorKind::Timeout if !is_only => Ok(Some(error)),
+                    // After `Shifted`, results already passed on may be wrong: nothing is retried.
+                    ProcessErrorKind::Function(_)
+                    | ProcessErrorKind::Shifted
+                    | ProcessErrorKind::Timeout => {
+                        Err(failed(document, error.to_string(), Some(error)))
+                    }
+                    _ => Err(error.into()),
+                };
+            }
         };
         self.mapped
             .read(answer, self.shared.view.funs.len())
@@ -379,7 +381,7 @@ impl<'a, S: MapSink> Worker<'a, S> {
             bytes,
         } = run.counts;
         documents.set(documents.get() + 1);
-        rows.set(rows.get() + answer.row_count() as u64);
+        rows.set(rows.get() + answer.functions_with_rows().len() as u64);
         bytes.set(bytes.get() + document.1.prompt.len() as u64);
         if let Some(call) = self.shared.told_call() {
             let with_rows = answer.functions_with_rows();

@@ -24,6 +24,8 @@ mod rows;
 mod supply;
 mod totals;
 
+use std::fmt;
+
 use serde_json::value::RawValue;
 
 pub use answer::Mapped;
@@ -39,7 +41,7 @@ pub use order::Order;
 pub use processes::Processes;
 pub(crate) use processes::{ProcessError, ProcessErrorKind};
 pub use reader::{BATCHES_AHEAD, Batches};
-pub(crate) use reader::{BadLines, DocumentCutter, DocumentReader, read_in_thread};
+pub(crate) use reader::{BadLines, DocumentCutter, DocumentReader, DocumentRules, read_in_thread};
 pub use rows::{Row, Rows};
 pub(crate) use totals::{BuiltinReducer, Totals};
 
@@ -66,8 +68,8 @@ pub enum Part {
     Function(usize),
 }
 
-impl std::fmt::Display for Part {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Display for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Library => f.write_str("the library"),
             Self::Function(0) => f.write_str("the map function"),

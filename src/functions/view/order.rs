@@ -38,13 +38,13 @@ pub(super) struct Window {
 
 impl Window {
     /// Returns whether the document with this number may be sent now.
-    pub(super) fn may_begin(&self, number: u64) -> bool {
+    pub fn may_begin(&self, number: u64) -> bool {
         let is_near = number < self.next + DOCUMENTS_MAX && self.held_bytes < BYTES_MAX;
         number == self.next || is_near
     }
 
     /// Takes a document's answer; `hand_on` gets all answers whose turn it is.
-    pub(super) fn take(
+    pub fn take(
         &mut self,
         number: u64,
         document: Document,

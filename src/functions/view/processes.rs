@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 
 use crate::client::{Borrowed, Client, ClientError, Report, Reported, ReturnStatus};
 use crate::functions::caller::{Caller, get_clean_proc};
-use crate::functions::decode::{excerpt, text};
+use crate::functions::decode::not_expected;
 use crate::messages::proc_manager::{CallError, Lease, TakeFrom, TenantName, Want};
 use crate::messages::process::{Fault, PromptError, is_true};
 use crate::query_server::abilities::Ability;
@@ -111,10 +111,10 @@ impl Processes {
         ability: Ability,
     ) -> Result<(), ProcessError> {
         match self {
-            Self::Pool(caller, ..) => {
-                let able = caller.require(&LanguageName::new(language), ability).await;
-                Ok(able.map_err(CallError::GetProc)?)
-            }
+            Self::Pool(caller, ..) => Ok(caller
+                .require(&LanguageName::new(language), ability)
+                .await
+                .map_err(CallError::GetProc)?),
             Self::Service(..) => Ok(()),
         }
     }
@@ -202,8 +202,7 @@ impl Process {
         if is_true(&answer) {
             return Ok(());
         }
-        let came = excerpt(text(&answer));
-        let reason = format!("the query server answered {came} instead of true");
+        let reason = not_expected(&answer, "true");
         Err(ProcessError::new(ProcessErrorKind::Died, reason))
     }
 
@@ -290,11 +289,11 @@ fn told(report: Report) -> Option<Box<Told>> {
         let message = line.message;
         told.log(LogLine { level, message });
     }
-    let errors = report
+    report
         .errors
         .into_iter()
-        .filter_map(|error| serde_json::from_value(error).ok());
-    errors.for_each(|error| told.error(error));
+        .filter_map(|error| serde_json::from_value(error).ok())
+        .for_each(|error| told.error(error));
     (!told.is_empty()).then(|| Box::new(told))
 }
 

@@ -22,22 +22,8 @@ pub(super) type Answer = Result<Bytes, Box<ProcessError>>;
 
 /// An answer, and the reports before it.
 pub(super) struct Answered {
-    pub(super) answer: Answer,
-    pub(super) told: Option<Box<Told>>,
-}
-
-impl From<Answer> for Answered {
-    fn from(answer: Answer) -> Self {
-        let told = None;
-        Self { answer, told }
-    }
-}
-
-impl From<(Result<Bytes, ProcessError>, Option<Box<Told>>)> for Answered {
-    fn from((answer, told): (Result<Bytes, ProcessError>, Option<Box<Told>>)) -> Self {
-        let answer = answer.map_err(Box::new);
-        Self { answer, told }
-    }
+    pub answer: Answer,
+    pub told: Option<Box<Told>>,
 }
 
 /// Commands in flight to one process.
@@ -53,7 +39,7 @@ pub(super) enum PromptQueue<'a> {
 }
 
 impl<'a> PromptQueue<'a> {
-    pub(super) fn with(process: &'a Process, timeout: Option<Duration>) -> Self {
+    pub fn with(process: &'a Process, timeout: Option<Duration>) -> Self {
         match process {
             Process::Pool(lease) => Self::Pool(PoolPrompts::new(lease, timeout)),
             Process::Service(process) => Self::Service {
@@ -65,7 +51,7 @@ impl<'a> PromptQueue<'a> {
     }
 
     /// Sends a command, at the latest with the next [`Self::receive`].
-    pub(super) fn send(&mut self, line: Bytes) {
+    pub fn send(&mut self, line: Bytes) {
         match self {
             Self::Pool(pool) => {
                 pool.unsent.extend_from_slice(&line);
@@ -77,14 +63,17 @@ impl<'a> PromptQueue<'a> {
                 timeout,
                 answers,
             } => {
-                let answer = process.prompt(line, *timeout);
-                answers.push_back(answer.map(Answered::from).boxed_local());
+                let answered = process.prompt(line, *timeout).map(|(answer, told)| {
+                    let answer = answer.map_err(Box::new);
+                    Answered { answer, told }
+                });
+                answers.push_back(answered.boxed_local());
             }
         }
     }
 
     /// Waits for answers and takes all that have arrived; none if every command is answered.
-    pub(super) async fn receive(&mut self, into: &mut Vec<Answered>) {
+    pub async fn receive(&mut self, into: &mut Vec<Answered>) {
         match self {
             Self::Pool(pool) => pool.receive(into).await,
             Self::Service { answers, .. } => {
@@ -153,12 +142,13 @@ impl<'a> PoolPrompts<'a> {
         let limit = self.unanswered;
         if self.receiver.recv_many(&mut self.received, limit).await == 0 {
             let gone = self.lease.process.shared.gone();
-            let answer: Answer = Err(Box::new(gone.into()));
-            return into.push(answer.into());
+            return into.push(Answered {
+                answer: Err(Box::new(gone.into())),
+                told: None,
+            });
         }
         self.unanswered -= self.received.len();
-        let answers = self.received.drain(..);
-        into.extend(answers.map(|answer| {
+        into.extend(self.received.drain(..).map(|answer| {
             let answer: Answer = answer.map_err(|error| Box::new(error.into()));
             let told = told_before(&answer, self.lease);
             Answered { answer, told }

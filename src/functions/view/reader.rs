@@ -64,16 +64,26 @@ impl BadLines {
     }
 }
 
+/// Which documents are sent, and which of their members.
+#[derive(Default)]
+pub(crate) struct DocumentRules {
+    /// How documents without an id are handled.
+    pub missing_id: MissingId,
+    /// Skips lines that are not documents, as many as this allows. An overlong line is still an error: where it ends is
+    /// unknown.
+    pub bad_lines: Option<Arc<BadLines>>,
+    /// The members that are sent.
+    pub members: Members,
+    /// Selects the documents to keep; `None` keeps all. An error in matching names the line.
+    pub selector: Option<Selector>,
+}
+
 /// Cuts text into documents.
 pub(crate) struct DocumentCutter {
-    missing_id: MissingId,
-    bad_lines: Option<Arc<BadLines>>,
-    members: Members,
-    /// Selects the documents to keep; `None` keeps all.
-    selector: Option<Selector>,
+    rules: DocumentRules,
     lines: LineBuffer,
-    /// Lines cut so far.
-    line: u64,
+    /// Lines cut so far, and those before the text.
+    pub line: u64,
     ended: bool,
     /// Size of the last batch in bytes, an estimate for the next.
     batch_bytes: usize,
@@ -83,54 +93,15 @@ pub(crate) struct DocumentCutter {
 
 impl DocumentCutter {
     /// Makes a cutter of documents of at most `line_bytes_max` bytes each.
-    pub fn new(line_bytes_max: usize) -> Self {
+    pub fn new(line_bytes_max: usize, rules: DocumentRules) -> Self {
         Self {
-            missing_id: MissingId::default(),
-            bad_lines: None,
-            members: Members::All,
-            selector: None,
+            rules,
             lines: LineBuffer::new(line_bytes_max),
             line: 0,
             ended: false,
             batch_bytes: 0,
             failed: None,
         }
-    }
-
-    /// Sets how documents without an id are handled; by default they are refused.
-    #[must_use]
-    pub fn missing_id(mut self, missing_id: MissingId) -> Self {
-        self.missing_id = missing_id;
-        self
-    }
-
-    /// Skips lines that are not documents, as many as `bad_lines` allows. An overlong line is still an error: where it
-    /// ends is unknown.
-    #[must_use]
-    pub fn skipping(mut self, bad_lines: Option<Arc<BadLines>>) -> Self {
-        self.bad_lines = bad_lines;
-        self
-    }
-
-    /// Sends only these members of the documents.
-    #[must_use]
-    pub fn keeping(mut self, members: Members) -> Self {
-        self.members = members;
-        self
-    }
-
-    /// Skips documents that do not match. An error in matching names the line.
-    #[must_use]
-    pub fn matching(mut self, selector: Option<Selector>) -> Self {
-        self.selector = selector;
-        self
-    }
-
-    /// Sets the number of lines before the text.
-    #[must_use]
-    pub(crate) fn after_lines(mut self, lines: u64) -> Self {
-        self.line = lines;
-        self
     }
 
     /// Appends text. Take all batches before appending more.
@@ -147,7 +118,7 @@ impl DocumentCutter {
     ///
     /// # Errors
     /// [`InputError::Line`]. The documents before the bad line have been returned by then.
-    pub(crate) fn next_batch(&mut self) -> Result<Vec<Document>, InputError> {
+    pub fn next_batch(&mut self) -> Result<Vec<Document>, InputError> {
         if let Some(error) = self.failed.take() {
             return Err(error);
         }
@@ -181,10 +152,9 @@ impl DocumentCutter {
             self.line -= 1;
             return Ok(false);
         };
-        let (number, selector) = (self.line, self.selector.as_ref());
-        let added = batch.add(number, &line, &self.members, selector, self.missing_id);
-        match (added, &self.bad_lines) {
-            (Err(problem), Some(bad)) if bad.skip(number, &problem) => Ok(true),
+        let added = batch.add(self.line, &line, &self.rules);
+        match (added, &self.rules.bad_lines) {
+            (Err(problem), Some(bad)) if bad.skip(self.line, &problem) => Ok(true),
             (added, _) => added.map(|_| true),
         }
     }
@@ -212,7 +182,7 @@ impl<R: Read> DocumentReader<R> {
     ///
     /// # Errors
     /// See [`InputError`]. The documents before the bad line have been returned by then.
-    pub(crate) fn next_batch(&mut self) -> Result<Vec<Document>, InputError> {
+    pub fn next_batch(&mut self) -> Result<Vec<Document>, InputError> {
         loop {
             let batch = self.cutter.next_batch()?;
             if !batch.is_empty() || self.cutter.ended {
@@ -269,8 +239,28 @@ mod tests {
         }
     }
 
+    fn cutter(line_bytes_max: usize) -> DocumentCutter {
+        DocumentCutter::new(line_bytes_max, DocumentRules::default())
+    }
+
+    fn keeping(members: Members) -> DocumentCutter {
+        let rules = DocumentRules {
+            members,
+            ..DocumentRules::default()
+        };
+        DocumentCutter::new(1000, rules)
+    }
+
+    fn matching(line_bytes_max: usize, selector: Selector) -> DocumentCutter {
+        let rules = DocumentRules {
+            selector: Some(selector),
+            ..DocumentRules::default()
+        };
+        DocumentCutter::new(line_bytes_max, rules)
+    }
+
     fn read(text: &[u8], line_bytes_max: usize) -> (Vec<(u64, String, String)>, Option<String>) {
-        let mut reader = DocumentReader::new(Slow(text), DocumentCutter::new(line_bytes_max));
+        let mut reader = DocumentReader::new(Slow(text), cutter(line_bytes_max));
         let mut documents = Vec::new();
         loop {
             match reader.next_batch() {
@@ -309,8 +299,7 @@ mod tests {
     /// The document as sent to a function that reads `a` and `b`.
     fn kept(line: &str) -> String {
         let names = ["a", "b"].map(str::to_owned).into();
-        let cutter = DocumentCutter::new(1000).keeping(Members::Named(names));
-        let mut reader = DocumentReader::new(line.as_bytes(), cutter);
+        let mut reader = DocumentReader::new(line.as_bytes(), keeping(Members::Named(names)));
         let document = reader.next_batch().unwrap().remove(0);
         let text = document.text();
         let place = document.id.as_ptr() as usize - text.as_ptr() as usize;
@@ -360,8 +349,7 @@ mod tests {
             r#"{"_id":"x","c":1},{"_id":"y"}"#,
             r#"{"c":{"_id":"x"}}"#,
         ] {
-            let cutter = DocumentCutter::new(1000).keeping(names.clone());
-            let error = DocumentReader::new(line.as_bytes(), cutter)
+            let error = DocumentReader::new(line.as_bytes(), keeping(names.clone()))
                 .next_batch()
                 .unwrap_err()
                 .to_string();
@@ -373,7 +361,7 @@ mod tests {
     fn text_that_comes_in_pieces_is_cut_as_if_it_came_at_once() {
         let text = b"{\"_id\":\"a\"}\n\n{\"_id\":\"b\"}\n{\"_id\":\"c\"}";
         for size in 1..=text.len() {
-            let mut cutter = DocumentCutter::new(100);
+            let mut cutter = cutter(100);
             let mut lines = Vec::new();
             for piece in text.chunks(size) {
                 cutter.add(Bytes::copy_from_slice(piece));
@@ -452,7 +440,7 @@ mod tests {
         let lines: Vec<String> = (0..1000)
             .map(|number| format!("  {{\"_id\":\"d{number}\", \"n\":{number}}}\r\n\n"))
             .collect();
-        let cutter = DocumentCutter::new(1000).matching(Some(selector));
+        let cutter = matching(1000, selector);
         let mut reader = DocumentReader::new(io::Cursor::new(lines.concat()), cutter);
         let mut got = Vec::new();
         loop {
@@ -478,7 +466,7 @@ mod tests {
         let selector = Selector::parse(r#"{"a":{"$regex":"^(a|a?)+\\1$"}}"#).unwrap();
         let bad = format!("{}!", "a".repeat(2000));
         let text = format!("{{\"_id\":\"x\",\"a\":\"aa\"}}\n{{\"_id\":\"y\",\"a\":\"{bad}\"}}\n");
-        let cutter = DocumentCutter::new(10_000).matching(Some(selector));
+        let cutter = matching(10_000, selector);
         let mut reader = DocumentReader::new(text.as_bytes(), cutter);
         assert_eq!(reader.next_batch().unwrap().len(), 1);
         let error = reader.next_batch().unwrap_err().to_string();

@@ -11,7 +11,7 @@ use std::ops::Range;
 use super::answer::Mapped;
 use super::map::MapSink;
 use crate::query_server::reduce::ReduceRow;
-use json::collation::{Collation, KeyCache};
+use json::collation::CachedCollation;
 use json::string::unescape_bytes;
 
 /// Capacity of a piece, in bytes; a larger row has a piece of its own. Appending never copies pieces.
@@ -19,6 +19,9 @@ const PIECE_BYTES: usize = 1 << 20;
 
 /// The text around a row's parts.
 const FRAME: [&[u8]; 4] = [b"{\"id\":", b",\"key\":", b",\"value\":", b"}\n"];
+
+/// Its length.
+const FRAME_BYTES: usize = FRAME[0].len() + FRAME[1].len() + FRAME[2].len() + FRAME[3].len();
 
 /// One row: JSON texts.
 #[derive(Clone, Copy, Debug)]
@@ -38,8 +41,7 @@ pub struct Row<'a> {
 impl Row<'_> {
     /// Appends the row in printed form: one JSON object and a line feed.
     pub fn write(&self, text: &mut Vec<u8>) {
-        let parts = [self.id, self.key, self.value];
-        for (frame, part) in FRAME.iter().zip(parts) {
+        for (frame, part) in FRAME.iter().zip([self.id, self.key, self.value]) {
             text.extend_from_slice(frame);
             text.extend_from_slice(part.as_bytes());
         }
@@ -50,11 +52,6 @@ impl Row<'_> {
     pub(super) fn texts(&self) -> ReduceRow<'_> {
         let Self { id, key, value, .. } = self;
         ReduceRow { id, key, value }
-    }
-
-    fn written_bytes(&self) -> usize {
-        let frames: usize = FRAME.iter().map(|frame| frame.len()).sum();
-        frames + self.id.len() + self.key.len() + self.value.len()
     }
 }
 
@@ -82,7 +79,7 @@ const PART_FITS: &str = "VW-2: an answer is shorter than 4 GiB";
 impl Rows {
     /// Adds a row.
     pub fn push(&mut self, row: &Row<'_>) {
-        let needed = row.written_bytes();
+        let needed = FRAME_BYTES + row.id.len() + row.key.len() + row.value.len();
         let is_full = |piece: &Vec<u8>| piece.len() + needed > piece.capacity();
         if self.pieces.last().is_none_or(is_full) {
             self.pieces
@@ -120,14 +117,18 @@ impl Rows {
     /// Returns a row's printed text.
     pub fn text(&self, index: usize) -> &[u8] {
         let place = &self.places[index];
-        let frames: usize = FRAME.iter().map(|frame| frame.len()).sum();
-        let length = frames + (place.id + place.key + place.value) as usize;
+        let length = FRAME_BYTES + (place.id + place.key + place.value) as usize;
         self.at(place, place.start as usize..place.start as usize + length)
     }
 
     /// Returns a row's parts.
     pub fn get(&self, index: usize) -> ReduceRow<'_> {
-        self.parts(&self.places[index])
+        let place = &self.places[index];
+        let part = |range: Range<usize>| {
+            std::str::from_utf8(self.at(place, range)).expect("VW-3: a row is made of JSON texts")
+        };
+        let [id, key, value] = self.ranges(place).map(part);
+        ReduceRow { id, key, value }
     }
 
     fn at(&self, place: &StoredRow, range: Range<usize>) -> &[u8] {
@@ -136,40 +137,31 @@ impl Rows {
 
     /// Returns the positions of id, key and value in the row's piece.
     fn ranges(&self, place: &StoredRow) -> [Range<usize>; 3] {
-        let mut start = place.start as usize;
-        let mut lengths = [place.id, place.key, place.value].into_iter();
-        [0, 1, 2].map(|part: usize| {
-            start += FRAME[part].len();
-            let end = start + lengths.next().unwrap_or_default() as usize;
-            std::mem::replace(&mut start, end)..end
+        let mut end = place.start as usize;
+        [(0, place.id), (1, place.key), (2, place.value)].map(|(part, length): (usize, u32)| {
+            let start = end + FRAME[part].len();
+            end = start + length as usize;
+            start..end
         })
-    }
-
-    fn parts(&self, place: &StoredRow) -> ReduceRow<'_> {
-        let part = |range: Range<usize>| {
-            std::str::from_utf8(self.at(place, range)).expect("VW-3: a row is made of JSON texts")
-        };
-        let [id, key, value] = self.ranges(place).map(part);
-        ReduceRow { id, key, value }
     }
 
     /// Sorts the rows into a view's order: by key and id, then by input order, then by order of emission.
     pub fn sort(&mut self) {
-        let collation = Collation::new();
-        let mut cache = KeyCache::default();
+        let mut collation = CachedCollation::default();
         let mut keys = Vec::new();
         let mut keyed = Vec::with_capacity(self.places.len());
         for place in &self.places {
             let [id, json, _] = self.ranges(place);
             let start = keys.len();
-            collation.write_key_cached(self.at(place, json), &mut cache, &mut keys);
+            collation.write_key(self.at(place, json), &mut keys);
             keys.extend_from_slice(&unescape_bytes(self.at(place, id)));
             keyed.push((start..keys.len(), *place));
         }
         let emission = |place: &StoredRow| (place.line, place.piece, place.start);
         keyed.sort_unstable_by(|(one_key, one), (other_key, other)| {
-            let by_key = keys[one_key.clone()].cmp(&keys[other_key.clone()]);
-            by_key.then_with(|| emission(one).cmp(&emission(other)))
+            keys[one_key.clone()]
+                .cmp(&keys[other_key.clone()])
+                .then_with(|| emission(one).cmp(&emission(other)))
         });
         self.places = keyed.into_iter().map(|(_, place)| place).collect();
     }
@@ -179,10 +171,6 @@ impl MapSink for RefCell<Rows> {
     fn mapped(&self, mapped: &Mapped<'_>) {
         let mut rows = self.borrow_mut();
         mapped.rows().for_each(|row| rows.push(&row));
-    }
-
-    async fn ready(&self) -> bool {
-        true
     }
 }
 

@@ -28,13 +28,13 @@ pub(super) struct Supply {
     window: Option<RefCell<Window>>,
     ended: Cell<bool>,
     /// Why the input ended early, if it did.
-    error: RefCell<Option<InputError>>,
+    pub error: RefCell<Option<InputError>>,
     /// Notified when another document may be sent, and at the end.
     changed: Notify,
 }
 
 impl Supply {
-    pub(super) fn new(input: Batches, order: Order) -> Self {
+    pub fn new(input: Batches, order: Order) -> Self {
         Self {
             input: Mutex::new(input),
             waiting: RefCell::default(),
@@ -49,7 +49,7 @@ impl Supply {
     /// Waits for a document that may be sent. Returns false after the last one.
     ///
     /// Another worker may take it first.
-    pub(super) async fn wait(&self) -> bool {
+    pub async fn wait(&self) -> bool {
         loop {
             let changed = self.changed.notified();
             if self.may_begin() {
@@ -70,7 +70,7 @@ impl Supply {
     }
 
     /// Takes the next document that may be sent, if there is one, without waiting.
-    pub(super) fn take(&self) -> Option<Numbered> {
+    pub fn take(&self) -> Option<Numbered> {
         if self.waiting.borrow().is_empty()
             && !self.ended.get()
             && let Ok(mut input) = self.input.try_lock()
@@ -91,7 +91,7 @@ impl Supply {
     }
 
     /// Waits until the input has ended and every document is taken.
-    pub(super) async fn exhausted(&self) {
+    pub async fn exhausted(&self) {
         loop {
             let changed = self.changed.notified();
             if self.ended.get() && self.waiting.borrow().is_empty() {
@@ -103,7 +103,7 @@ impl Supply {
 
     /// Passes on a document and its answer, and those that waited for it, or holds them back until their turn. If
     /// answers must keep the order of the input, `answer` is left empty.
-    pub(super) fn hand_on(
+    pub fn hand_on(
         &self,
         (number, document): Numbered,
         answer: &mut MapAnswer,
@@ -124,11 +124,6 @@ impl Supply {
         self.changed.notify_waiters();
     }
 
-    /// Returns why the input ended early, if it did.
-    pub(super) fn into_error(self) -> Option<InputError> {
-        self.error.into_inner()
-    }
-
     fn may_begin(&self) -> bool {
         let window = self.window.as_ref();
         !self.waiting.borrow().is_empty()
@@ -138,11 +133,10 @@ impl Supply {
     fn add(&self, batch: Option<Result<Vec<Document>, InputError>>) {
         match batch {
             Some(Ok(batch)) => self.waiting.borrow_mut().extend(batch),
-            Some(Err(error)) => {
-                self.error.replace(Some(error));
+            end => {
+                self.error.replace(end.and_then(Result::err));
                 self.ended.set(true);
             }
-            None => self.ended.set(true),
         }
         self.changed.notify_waiters();
     }

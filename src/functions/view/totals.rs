@@ -22,17 +22,17 @@ use crate::config::ReduceLimit;
 use crate::query_server::reduce::{
     Builtin, Fold, InvalidValue, OverflowLog, ReduceContext, ReduceRow, SumLimit,
 };
-use json::collation::{Collation, KeyCache};
+use json::collation::CachedCollation;
 use json::string::unescape_bytes;
 
 /// A built-in reducer, with its limit.
 #[derive(Debug)]
 pub(crate) struct BuiltinReducer {
-    pub(crate) builtin: Builtin,
+    pub builtin: Builtin,
     /// The limit on the length of sums.
-    pub(crate) limit: SumLimit,
+    pub limit: SumLimit,
     /// The log of sums that are too long.
-    pub(crate) log: OverflowLog,
+    pub log: OverflowLog,
 }
 
 impl BuiltinReducer {
@@ -55,8 +55,7 @@ pub(crate) struct Totals<'a> {
     by_text: FxHashMap<Rc<str>, usize>,
     /// Sort key of a key -> index of its group.
     by_sort_key: BTreeMap<Box<[u8]>, usize>,
-    collation: Collation,
-    cache: KeyCache,
+    collation: CachedCollation,
     scratch: Vec<u8>,
 }
 
@@ -70,24 +69,16 @@ struct Group {
     rows_size: u64,
 }
 
-impl Group {
-    /// Whether the row at this position is the first so far.
-    fn begins_with(&self, place: &[u8]) -> bool {
-        self.first.as_ref().is_none_or(|first| *place < **first)
-    }
-}
-
 impl<'a> Totals<'a> {
     /// Begins without rows.
-    pub(crate) fn new(reducer: &'a BuiltinReducer, grouping: Grouping) -> Self {
+    pub fn new(reducer: &'a BuiltinReducer, grouping: Grouping) -> Self {
         Self {
             reducer,
             grouping,
             groups: Vec::new(),
             by_text: FxHashMap::default(),
             by_sort_key: BTreeMap::new(),
-            collation: Collation::new(),
-            cache: KeyCache::default(),
+            collation: CachedCollation::default(),
             scratch: Vec::new(),
         }
     }
@@ -100,7 +91,8 @@ impl<'a> Totals<'a> {
         };
         self.write_place(row);
         let group = &mut self.groups[index];
-        if group.begins_with(&self.scratch)
+        let first = group.first.as_ref();
+        if first.is_none_or(|first| self.scratch[..] < **first)
             && let Some((key, _)) = self.by_text.get_key_value(&*key)
         {
             group.key = Rc::clone(key);
@@ -121,8 +113,7 @@ impl<'a> Totals<'a> {
     fn group_of(&mut self, key: &str) -> usize {
         let text: Rc<str> = key.into();
         self.scratch.clear();
-        self.collation
-            .write_key_cached(key.as_bytes(), &mut self.cache, &mut self.scratch);
+        self.collation.write_key(key.as_bytes(), &mut self.scratch);
         let next = self.groups.len();
         let sort_key = self.scratch.as_slice().into();
         let index = *self.by_sort_key.entry(sort_key).or_insert(next);
@@ -144,7 +135,7 @@ impl<'a> Totals<'a> {
         self.scratch.clear();
         if let Grouping::Level(_) = self.grouping {
             self.collation
-                .write_key_cached(row.key.as_bytes(), &mut self.cache, &mut self.scratch);
+                .write_key(row.key.as_bytes(), &mut self.scratch);
         }
         if self.grouping != Grouping::None {
             self.scratch
@@ -156,9 +147,9 @@ impl<'a> Totals<'a> {
     ///
     /// # Errors
     /// [`ViewError::Reduce`] for each group that has no result.
-    pub(crate) fn results(&self) -> impl Iterator<Item = Result<Vec<u8>, ViewError>> {
-        let groups = self.by_sort_key.values().map(|index| &self.groups[*index]);
-        groups.map(|group| {
+    pub fn results(&self) -> impl Iterator<Item = Result<Vec<u8>, ViewError>> {
+        self.by_sort_key.values().map(|index| {
+            let group = &self.groups[*index];
             let value = self.result(group).map_err(|error| ViewError::Reduce {
                 key: self.grouping.named(&group.key),
                 reason: error.to_string(),
@@ -170,8 +161,7 @@ impl<'a> Totals<'a> {
     fn result(&self, group: &Group) -> Result<Box<RawValue>, InvalidValue> {
         let builtin = self.reducer.builtin;
         let result = group.total.as_ref().map_err(Clone::clone)?.finish();
-        let result = builtin.checked(result, &self.reducer.context(), || group.rows_size);
-        builtin.finalize(&result)
+        builtin.finalize(&builtin.checked(result, &self.reducer.context(), || group.rows_size))
     }
 }
 
@@ -179,10 +169,6 @@ impl MapSink for RefCell<Totals<'_>> {
     fn mapped(&self, mapped: &Mapped<'_>) {
         let mut totals = self.borrow_mut();
         mapped.rows().for_each(|row| totals.take(&row.texts()));
-    }
-
-    async fn ready(&self) -> bool {
-        true
     }
 }
 

@@ -16,7 +16,15 @@ pub(crate) fn of_losses(
 ) -> Vec<Problem> {
     let refused = refused.into_iter().filter_map(|(replication, count)| {
         let count = open(Kind::DocumentsRefused, &replication, count);
-        (count > 0).then(|| of_refused(&replication, count))
+        if count == 0 {
+            return None;
+        }
+        let cause = format!("its target refused {count} documents, which are missing there");
+        let name = quoted(&replication);
+        let remedy = format!(
+            "`settee jobs refused {name}` shows which and why; once settled: `settee health ack documents_refused {name}`"
+        );
+        Some(Kind::DocumentsRefused.found(&replication, count, cause, remedy))
     });
     let logs = logs.iter().filter_map(|(log, losses)| {
         let failure = losses.failure();
@@ -24,15 +32,6 @@ pub(crate) fn of_losses(
         (count > 0 || failure.is_some()).then(|| of_log(log, count, failure))
     });
     refused.chain(logs).collect()
-}
-
-fn of_refused(replication: &str, count: u64) -> Problem {
-    let cause = format!("its target refused {count} documents, which are missing there");
-    let name = quoted(replication);
-    let remedy = format!(
-        "`settee jobs refused {name}` shows which and why; once settled: `settee health ack documents_refused {name}`"
-    );
-    Kind::DocumentsRefused.found(replication, count, cause, remedy)
 }
 
 /// A gap in the audit is worse than one in another log.
@@ -51,6 +50,8 @@ fn of_log(log: &str, count: u64, failure: Option<String>) -> Problem {
             "check the space for [log] {key}, and what is logged so often; then: `settee health ack records_dropped {log}`"
         ),
     };
-    let lost = Kind::RecordsDropped.found(log, count, cause, remedy);
-    critical_if(log == "audit", lost)
+    critical_if(
+        log == "audit",
+        Kind::RecordsDropped.found(log, count, cause, remedy),
+    )
 }

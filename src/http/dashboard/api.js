@@ -27,7 +27,7 @@ export async function ask(path, method = "GET", body = undefined) {
 }
 
 // Returns a function that asks `question`, and caches its last answer for this long.
-export function remembering(milliseconds, question) {
+export function remembering(milliseconds, question = ask) {
   let path = null, at = 0, answer = null;
   return async (wanted) => {
     if (wanted !== path || Date.now() - at >= milliseconds) {

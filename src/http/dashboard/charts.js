@@ -1,6 +1,6 @@
 // The last hour as small charts: a line each, with an equivalent text.
 
-import { ask, query, remembering } from "./api.js";
+import { query, remembering } from "./api.js";
 import { h } from "./dom.js";
 import { number, span } from "./words.js";
 
@@ -9,11 +9,10 @@ const SAMPLES_MIN = 20;
 const HEIGHT = 40;
 
 // The service takes a sample every 30 s.
-const history = remembering(10_000, (path) => ask(path));
+const history = remembering(10_000);
 export const load = (pool) => history(query("/_dashboard/history", { pool }));
 
 const compact = (value) => (value >= 10 || value === 0 ? number(Math.round(value)) : value.toFixed(value >= 1 ? 1 : 2));
-const count = (value) => number(value);
 const perSecond = (value) => `${compact(value)}/s`;
 
 function points(values, most, first) {
@@ -42,7 +41,8 @@ function chart(name, { at, period }, kind, values, format, note) {
     h("p", { class: "axis" }, h("span", null, `${span((width + 1) * period * 1000)} ago`), h("span", null, "now")));
 }
 
-function all(series) {
+// The charts of these names.
+export function draw(series, ...names) {
   const { period } = series;
   const rate = (values) => values.map((value) => value / period);
   const waits = series.lent.map((lent, index) => (lent === 0 ? 0 : series.waited_ms[index] / lent));
@@ -51,16 +51,10 @@ function all(series) {
     calls: () => chart("Calls", series, "line", rate(series.calls), perSecond),
     errors: () => chart("Errors", series, "line bad", rate(series.errors), perSecond, errors > 0 ? `${number(errors)} in all` : undefined),
     lent: () => chart("Processes lent", series, "line", rate(series.lent), perSecond),
-    waiting: () => chart("Requests waiting", series, "line", series.waiting, count),
+    waiting: () => chart("Requests waiting", series, "line", series.waiting, number),
     waits: () => chart("Wait for a process", series, "line", waits, span),
     written: () => chart("Documents written", series, "line", rate(series.docs_written), perSecond),
-    pending: () => chart("Changes pending", series, "line", series.pending, count),
+    pending: () => chart("Changes pending", series, "line", series.pending, number),
   };
-  return charts;
-}
-
-// The charts of these names.
-export function draw(series, ...names) {
-  const charts = all(series);
   return h("div", { class: "charts" }, names.map((name) => charts[name]()));
 }

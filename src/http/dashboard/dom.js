@@ -109,6 +109,22 @@ export const section = (title, count, ...nodes) => h("section", { "data-key": ti
 
 export const mood = (text, kind) => h("span", { class: kind }, text);
 
+// A form whose fields act at once.
+export const filterForm = (...fields) =>
+  h("form", { class: "filter", role: "search", onsubmit: (event) => event.preventDefault() }, fields);
+
+// A field of it for a text; `choose` gets the text.
+export const searchField = (label, attributes, choose) =>
+  h("label", null, label, h("input", { type: "search", ...attributes, oninput: (event) => choose(event.target.value) }));
+
+// A field of it for one of several names.
+export const choiceField = (label, id, names, chosen, choose) =>
+  h("label", null, label, h("select", { id, onchange: (event) => choose(event.target.value) }, names.map((name) =>
+    h("option", { value: name, selected: chosen === name }, name || `any ${label.toLowerCase()}`))));
+
+// Returns a test whether a text contains what was searched for.
+export const searched = (match) => (text) => text?.toLowerCase().includes(match.toLowerCase());
+
 // Links to the previous and next page, and which rows of how many are shown.
 export function pages(total, skip, size, path) {
   if (total <= size && skip === 0) return null;

@@ -4,7 +4,7 @@
 
 import { ask, query, remembering } from "./api.js";
 import * as charts from "./charts.js";
-import { facts, h, link, mood, pages, section, table, to } from "./dom.js";
+import { choiceField, facts, filterForm, h, link, mood, pages, searchField, section, table, to } from "./dom.js";
 import { button, confirm } from "./orders.js";
 import { number, plural, when } from "./words.js";
 
@@ -34,13 +34,10 @@ function selection(filter) {
   return { states: states ? [states] : [], match: match ? [match] : [], ...sides, all: !Object.values(filter).some(Boolean) };
 }
 
-// The jobs that a filter shows, those in trouble first: {total_rows, jobs}.
-export const find = (filter, skip, limit) => ask(query("/_scheduler/jobs", { ...parameters(filter), sort: "trouble", skip, limit }));
-
-const askForGroups = remembering(5_000, (path) => ask(path));
+const askForGroups = remembering(5_000);
 
 // Jobs of a filter that fail, counted by reason, the largest group first.
-export async function groups(filter = {}) {
+async function groups(filter) {
   const path = query("/_scheduler/jobs", { ...parameters({ ...filter, state: "crashing" }), group_by: "reason" });
   return (await askForGroups(path)).groups;
 }
@@ -48,7 +45,6 @@ export async function groups(filter = {}) {
 const isJob = (job) => STATES.includes(job.state);
 // Documents without a job that a restart runs again.
 const canRunAgain = (state) => state === "error" || state === "failed";
-const jobPath = (id) => `/_scheduler/jobs/${encodeURIComponent(id)}`;
 
 // ---- orders -----------------------------------------------------------------------------------
 
@@ -123,7 +119,7 @@ function orderAll(order, filter, done) {
 
 const MOODS = { running: "good", completed: "good", crashing: "bad", error: "bad", failed: "bad", paused: "quiet" };
 
-export function stateOfJob(job) {
+function stateOfJob(job) {
   const state = job.paused ? "paused" : job.state;
   return mood(state, `state ${MOODS[state] ?? ""}`);
 }
@@ -169,15 +165,18 @@ export const list = {
     const filter = Object.fromEntries(FILTER.map((name) => [name, params.get(name)]));
     const skip = Number(params.get("skip") ?? 0);
     const hasGroups = !filter.reason && (!filter.state || filter.state === "crashing");
-    const [found, reasons, series] = await Promise.all([find(filter, skip, PAGE), hasGroups ? groups(filter) : [], charts.load()]);
+    // The jobs that the filter shows, those in trouble first: {total_rows, jobs}.
+    const asked = ask(query("/_scheduler/jobs", { ...parameters(filter), sort: "trouble", skip, limit: PAGE }));
+    const [found, reasons, series] = await Promise.all([asked, hasGroups ? groups(filter) : [], charts.load()]);
     return { filter, skip, found, reasons, series };
   },
   show(state, { filter, skip, found: { total_rows: total, jobs }, reasons, series }, { go, again }) {
     const choose = (change) => go(listPath({ ...filter, ...change }));
     const states = [...STATES, ...(state.may.includes("inspect") ? DOC_STATES : [])];
-    const option = (name) => h("option", { value: name, selected: (filter.state ?? "") === name }, name || "any state");
-    const field = (name, label, placeholder) => h("label", null, label, h("input",
-      { id: `job-${name}`, type: "search", maxlength: TEXT_MAX, value: filter[name] ?? "", placeholder, oninput: (event) => choose({ [name]: event.target.value }) }));
+    const field = (name, label, placeholder) => searchField(label,
+      { id: `job-${name}`, maxlength: TEXT_MAX, value: filter[name] ?? "", placeholder }, (text) => choose({ [name]: text }));
+    const choice = (name, label, names) => choiceField(label, `job-${name}`, ["", ...names], filter[name] ?? "", (chosen) => choose({ [name]: chosen }));
+    const fleet = (state.fleet?.daemons ?? []).map((daemon) => daemon.address);
     const possible = canRunAgain(filter.state) ? ["restart"] : DOC_STATES.includes(filter.state) ? [] : ["pause", "resume", "restart"];
     const orders = mayOrder(state) && possible.length > 0 && total > 0 ? [...possible, ...(mayEnd(state) ? ["delete"] : [])] : [];
     const all = (order) => button(`${ORDERS[order][0]} all ${number(total)}`, () => orderAll(order, filter, again), { "data-order": order });
@@ -185,13 +184,10 @@ export const list = {
       charts.draw(series, "written", "pending"),
       reasons.length > 0 ? section("Reasons", "of failing jobs", groupsTable(reasons, filter)) : null,
       section("Jobs", counts(state.jobs),
-        h("form", { class: "filter", role: "search", onsubmit: (event) => event.preventDefault() },
-          h("label", null, "State", h("select", { id: "job-state", onchange: (event) => choose({ state: event.target.value }) }, ["", ...states].map(option))),
+        filterForm(
+          choice("state", "State", states),
           field("match", "Job", "document or id"), field("source", "Source", "URL"), field("target", "Target", "URL"),
-          (state.fleet?.daemons.length ?? 0) > 1 || filter.daemon ? h("label", null, "Daemon", h("select",
-            { id: "job-daemon", onchange: (event) => choose({ daemon: event.target.value }) },
-            [...new Set(["", ...(state.fleet?.daemons ?? []).map((daemon) => daemon.address), filter.daemon ?? ""])].map((name) =>
-              h("option", { value: name, selected: (filter.daemon ?? "") === name }, name || "any daemon")))) : null,
+          fleet.length > 1 || filter.daemon ? choice("daemon", "Daemon", new Set([...fleet, filter.daemon].filter(Boolean))) : null,
           filter.reason ? h("span", null, `Reason: ${filter.reason} `, link(listPath({ ...filter, reason: null }), "any reason")) : null,
           orders.length > 0 ? h("span", { class: "orders" }, orders.map(all)) : null),
         jobsTable(jobs, FILTER.some((name) => filter[name]) ? "No such job." : "No replication is scheduled.", state, again),
@@ -202,7 +198,7 @@ export const list = {
 
 export const one = {
   title: (_, job) => (job ? `Job ${nameOf(job)}` : "Job"),
-  load: ({ names: [id] }) => ask(jobPath(id)),
+  load: ({ names: [id] }) => ask(`/_scheduler/jobs/${encodeURIComponent(id)}`),
   show(state, job, { again }) {
     const info = job.info ?? {};
     const problem = state.health.daemons[0].problems.find(({ kind, subject }) => kind === "replications_failing" && subject === job.reason);

@@ -11,16 +11,15 @@ import { byTrouble, poolLink, poolsTable, procsSection } from "./pools.js";
 import { problemsOf } from "./problems.js";
 import { number, plural, stateOfService, when } from "./words.js";
 
-const POOLS_MAX = 8;
-const RECORDS_MAX = 8;
-const TENANTS_MAX = 8;
+// Maximum rows of a table.
+const ROWS_MAX = 8;
 
 const more = (path, total, shown, text) => total > shown && h("p", { class: "more" }, link(path, text));
 
 // Data that changes rarely; if it is unavailable, the rest of the page is still shown.
-const seldom = (path, limit) => remembering(10_000, () => ask(query(path, { limit })).catch(() => null));
-const audit = seldom("/_audit", RECORDS_MAX);
-const tenants = seldom("/_tenants", TENANTS_MAX);
+const seldom = (path) => remembering(10_000, () => ask(query(path, { limit: ROWS_MAX })).catch(() => null));
+const audit = seldom("/_audit");
+const tenants = seldom("/_tenants");
 
 function services(all) {
   const columns = [["Service", "first"], ["State", "first text"], ["Listens on", "text"], ["Pool", ""], ["Connections", "number"], ["Accepted", "number"], ["Limit", "number"]];
@@ -57,8 +56,8 @@ export const overview = {
     const pools = byTrouble(state);
     return [
       problemsOf(state.health, state.may.includes("operate") && again),
-      section("Pools", plural(pools.length, "pool"), poolsTable(pools.slice(0, POOLS_MAX)),
-        more("#/pools", pools.length, POOLS_MAX, `All ${number(pools.length)} pools`)),
+      section("Pools", plural(pools.length, "pool"), poolsTable(pools.slice(0, ROWS_MAX)),
+        more("#/pools", pools.length, ROWS_MAX, `All ${number(pools.length)} pools`)),
       procsSection(pools),
       section("Functions", `${plural(functions.total_rows, "function")} ${lately(functions.seconds)}`,
         functionsTable(functions),

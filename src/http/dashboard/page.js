@@ -87,11 +87,16 @@ function enter({ view, listed, names }, found) {
 // `more` does not have the mood's colour.
 const say = (text, mood, more) => show(byId("state"), [h("span", { class: mood }, text), h("span", null, more)]);
 
+// Shows the views, or else the form to log in.
+function admit(isAdmitted) {
+  byId("content").hidden = !isAdmitted;
+  byId("views").hidden = !isAdmitted;
+  byId("login").hidden = isAdmitted;
+}
+
 function showAll(state, found, route) {
   byId("version").textContent = state.version;
-  byId("content").hidden = false;
-  byId("views").hidden = false;
-  byId("login").hidden = true;
+  admit(true);
   byId("logout").hidden = state.user === null;
   enter(route, found);
   show(byId("view"), [route.view.show(state, found, { ...route, go, again })]);
@@ -108,9 +113,7 @@ function showAll(state, found, route) {
 }
 
 function showLogin(error) {
-  byId("content").hidden = true;
-  byId("views").hidden = true;
-  byId("login").hidden = false;
+  admit(false);
   byId("logout").hidden = error.status === 401;
   say(error.status === 401 ? "log in to see the service" : error.message, "warn");
 }
@@ -147,13 +150,9 @@ async function refresh() {
 
 // The object that the address names does not exist, or no longer exists.
 function gone(route, error) {
-  byId("content").hidden = false;
-  byId("views").hidden = false;
-  byId("login").hidden = true;
+  admit(true);
   enter(route);
-  const note = document.createElement("p");
-  note.textContent = error.message;
-  show(byId("view"), [note]);
+  show(byId("view"), [h("p", null, error.message)]);
 }
 
 const again = () => { refresh(); };

@@ -2,7 +2,7 @@
 
 import { ask, query } from "./api.js";
 import * as charts from "./charts.js";
-import { facts, h, link, mood, pages, section, table, to } from "./dom.js";
+import { facts, filterForm, h, link, mood, pages, searchField, searched, section, table, to } from "./dom.js";
 import { button, confirm } from "./orders.js";
 import { bytes, cellOfPool, holderOf, number, plural, span, stateOfPool, took } from "./words.js";
 
@@ -11,9 +11,15 @@ const PROCS_MAX = 200;
 
 const path = (name) => `/_pools/${encodeURIComponent(name)}`;
 export const poolLink = (name) => link(to("pools", name), name);
-const used = (pool) => h("meter", { min: 0, max: Math.max(pool.hard_limit, 1), value: pool.used, title: `${pool.used} of ${pool.hard_limit}`, "aria-label": `${pool.used} of ${pool.hard_limit} in use` });
 
-const inUse = (pool) => h("span", { class: "use" }, used(pool), ` ${pool.used} of ${pool.hard_limit}`);
+function inUse({ used, hard_limit: limit }) {
+  const text = `${used} of ${limit}`;
+  return h("span", { class: "use" },
+    h("meter", { min: 0, max: Math.max(limit, 1), value: used, title: text, "aria-label": `${text} in use` }), ` ${text}`);
+}
+
+const stateOfProc = ({ state }) => mood(state, state === "idle" ? "quiet" : "");
+const pidOf = ({ os_pid: pid }) => (pid == null ? "inside" : String(pid));
 
 export function poolsTable(pools) {
   const columns = [["Pool", "first"], ["State", "first text"], ["Language", ""], ["Group", ""], ["In use", ""], ["Free", "number"],
@@ -40,24 +46,19 @@ export function byTrouble({ status: { pools }, health: { daemons: [{ problems }]
   return pools.map((pool) => withProblem(pool, problems)).toSorted((one, other) => weight(other) - weight(one) || one.name.localeCompare(other.name));
 }
 
-// A table of the processes of these pools, whose form is that of `/_status`.
-export function procsTable(pools) {
+// The processes of these pools, whose form is that of `/_status`.
+export function procsSection(pools) {
   const procs = pools.flatMap((pool) => pool.procs.map((proc) => [pool.name, proc]));
+  const left = procs.length - PROCS_MAX;
   const columns = [["Pool", "first"], ["State", "first"], ["Database", "first"], ["PID", "number"], ["Client", ""], ["Design documents", "number"],
     ["Uses", "number"], ["Age", "number"], ["Idle", "number"]];
-  return table("procs", columns, procs.slice(0, PROCS_MAX).map(([pool, proc]) => ({
-    key: proc.name,
-    cells: [poolLink(pool), mood(proc.state, proc.state === "idle" ? "quiet" : ""), proc.db, proc.os_pid == null ? "inside" : String(proc.os_pid),
-      holderOf(proc.holder), proc.ddocs, proc.uses, span(proc.age_ms), proc.state === "idle" ? span(proc.idle_ms) : ""],
-  })), "No process runs.");
-}
-
-export function procsSection(pools) {
-  const count = pools.reduce((sum, pool) => sum + pool.procs.length, 0);
-  const left = count - PROCS_MAX;
   return h("details", { "data-key": "procs-list", id: "procs-list" },
-    h("summary", null, h("h2", null, "Processes ", h("small", null, plural(count, "process", "processes") + (left > 0 ? `; ${number(left)} are not shown` : "")))),
-    procsTable(pools));
+    h("summary", null, h("h2", null, "Processes ", h("small", null, plural(procs.length, "process", "processes") + (left > 0 ? `; ${number(left)} are not shown` : "")))),
+    table("procs", columns, procs.slice(0, PROCS_MAX).map(([pool, proc]) => ({
+      key: proc.name,
+      cells: [poolLink(pool), stateOfProc(proc), proc.db, pidOf(proc),
+        holderOf(proc.holder), proc.ddocs, proc.uses, span(proc.age_ms), proc.state === "idle" ? span(proc.idle_ms) : ""],
+    })), "No process runs."));
 }
 
 export const list = {
@@ -66,16 +67,13 @@ export const list = {
   show(state, series, { params, go }) {
     const pools = byTrouble(state);
     const match = params.get("match") ?? "", skip = Number(params.get("skip") ?? 0);
-    const wanted = match.toLowerCase();
-    const found = pools.filter((pool) => [pool.name, pool.language, pool.group].some((text) => text?.toLowerCase().includes(wanted)));
-    const listPath = (at) => query("#/pools", { match, skip: at });
+    const found = pools.filter((pool) => [pool.name, pool.language, pool.group].some(searched(match)));
     const shown = found.slice(skip, skip + PAGE);
     return [
       charts.draw(series, "lent", "waiting", "waits"),
       section("Pools", found.length === pools.length ? plural(pools.length, "pool") : `${number(found.length)} of ${plural(pools.length, "pool")}`,
-        h("form", { class: "filter", role: "search", onsubmit: (event) => event.preventDefault() },
-          h("label", null, "Search", h("input", { id: "pool-match", type: "search", value: match, placeholder: "name, language, group", oninput: (event) => go(query("#/pools", { match: event.target.value })) }))),
-        poolsTable(shown), pages(found.length, skip, PAGE, listPath)),
+        filterForm(searchField("Search", { id: "pool-match", value: match, placeholder: "name, language, group" }, (match) => go(query("#/pools", { match })))),
+        poolsTable(shown), pages(found.length, skip, PAGE, (at) => query("#/pools", { match, skip: at }))),
       procsSection(shown),
     ];
   },
@@ -122,7 +120,7 @@ function workTable(procs, mayOperate, again) {
   return table("procs", columns, procs.map((proc) => {
     const called = proc.function == null ? "" : link(to("functions", proc.db ?? "", proc.ddoc ?? "", proc.function), proc.function);
     const name = mayOperate ? h("span", { class: "named" }, proc.name, " ", button("End", () => end(proc, again), { "aria-label": `End ${proc.name}` })) : proc.name;
-    const cells = [mood(proc.state, proc.state === "idle" ? "quiet" : ""), called, proc.db, name, proc.os_pid == null ? "inside" : String(proc.os_pid), span(proc.state_ms),
+    const cells = [stateOfProc(proc), called, proc.db, name, pidOf(proc), span(proc.state_ms),
       holderOf(proc.holder), proc.cpu_us == null ? "" : took(proc.cpu_us), bytes(proc.memory), proc.uses, proc.age_ms == null ? "" : span(proc.age_ms)];
     return { key: proc.name, cells };
   }), "No process runs.");

@@ -1,6 +1,6 @@
 // The list of problems at the top of the first view: those of all daemons, with cause and remedy.
 
-import { ask } from "./api.js";
+import { ask, query } from "./api.js";
 import { h, link, mood, section, to } from "./dom.js";
 import { listPath } from "./jobs.js";
 import { button, confirm } from "./orders.js";
@@ -15,10 +15,11 @@ const OPEN_MAX = 3;
 // The age from which another daemon's report is stale: each reports three times a minute.
 const OLD_S = 60;
 
+const placeOfPool = ({ subject }) => [to("pools", subject), "Show the pool"];
 // Links to the subjects of problems, by the first word of their kind.
 const PLACES = {
-  pool: ({ subject }) => [to("pools", subject), "Show the pool"],
-  cell: ({ subject }) => [to("pools", subject), "Show the pool"],
+  pool: placeOfPool,
+  cell: placeOfPool,
   no: () => ["#/pools", "Show the pools"],
   replications: ({ subject }) => [listPath({ state: "crashing", reason: subject }), "Show these replications"],
   daemon: ({ subject }) => [listPath({ daemon: subject }), "Show its replications"],
@@ -63,18 +64,15 @@ function names(subjects) {
   return subjects.length > NAMES_MAX ? `${shown} and ${number(subjects.length - NAMES_MAX)} more` : shown;
 }
 
-// The subject, here a reason, is shown before the cause, and not repeated in it.
-const causeOf = ({ cause, subject }) => cause.replace(` with '${subject}'`, "");
-
 // Losses are shown until acknowledged.
 const LOSSES = ["documents_refused", "records_dropped"];
 
 function acknowledge({ kind, subjects, cause }, again) {
-  const query = subjects.length === 1 ? `?${new URLSearchParams({ subject: subjects[0] })}` : "";
+  const subject = subjects.length === 1 ? subjects[0] : null;
   confirm({
     title: `Acknowledge ${words({ kind })}`, verb: "Acknowledge", done: again,
     text: `${names(subjects)}: ${cause}. It is no longer reported until more is lost.`,
-    run: () => ask(`/_health/${kind}${query}`, "DELETE"),
+    run: () => ask(query(`/_health/${kind}`, { subject }), "DELETE"),
   });
 }
 
@@ -86,7 +84,8 @@ function shown(line, isOpen, again) {
   const [path, text] = (line.subjects.length === 1 && (line.isOwn || OF_ALL.test(line.kind)) && PLACES[line.kind.split("_")[0]]?.(line)) || [];
   return h("li", { "data-key": line.key }, h("details", { open: isOpen },
     h("summary", null, h("span", { class: "what" }, mood(words(line), moodOf(line.severity)), " ", h("b", null, names(line.subjects)), at && ` at ${at}`),
-      h("span", { class: "cause" }, causeOf(line)), h("span", { class: "quiet" }, when(line.since))),
+      // The subject, here a reason, is shown before the cause, and not repeated in it.
+      h("span", { class: "cause" }, line.cause.replace(` with '${line.subject}'`, "")), h("span", { class: "quiet" }, when(line.since))),
     h("p", null, "What to do: ", commands(line.remedy), path && [" · ", link(path, text)], at && line.daemons.length > 1 && ` · At ${line.daemons.join(", ")}`),
     again && line.isOwn && LOSSES.includes(line.kind) && h("p", { class: "orders" }, button("Acknowledge", () => acknowledge(line, again)))));
 }

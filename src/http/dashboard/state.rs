@@ -9,24 +9,24 @@
 //!           long as it took to make, at most [`FRESH_MAX`].
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use actix_web::HttpRequest;
-use actix_web::web::Data;
 use serde_json::{Value, json};
 use settee_client::{JobSelection, JobsQuery, JobsSort};
 use tokio::sync::OnceCell;
 use tokio::time::{Instant, timeout};
 
-use super::super::HttpContext;
 use super::super::access::{User, Visitor};
 use super::super::answer::{self, Answer, Refusal};
 use super::super::compress::Text;
 use super::super::functions_api::costs;
 use super::super::info::pools;
+use super::super::{HttpContext, Shared};
 use crate::actors::replicator_api::Whose;
 use crate::messages::function_costs::{CostsQuery, Period, SortBy};
+use crate::query_server::lock;
 use crate::replicator::DocState;
 use policy::schedule::JobState;
 
@@ -94,8 +94,9 @@ impl Made {
         if let Some(text) = texts.get(who) {
             return Arc::clone(text);
         }
-        let whole = format!("{{{who},{}}}\n", self.members);
-        let text = Arc::new(Text::passing(whole.into()));
+        let text = Arc::new(Text::passing(
+            format!("{{{who},{}}}\n", self.members).into(),
+        ));
         if texts.len() < VISITORS_MAX {
             texts.insert(who.to_owned(), Arc::clone(&text));
         }
@@ -103,33 +104,18 @@ impl Made {
     }
 }
 
-/// Ignores poisoning: locked values change in single steps, so a panic elsewhere leaves them consistent.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// `GET /_dashboard/state`: everything that this visitor may see.
-pub(crate) async fn state(request: HttpRequest, shared: Data<HttpContext>, user: User) -> Answer {
+pub(crate) async fn state(request: HttpRequest, shared: Shared, user: User) -> Answer {
     let place = shared.dashboard.place();
     let made = place.get_or_try_init(|| make(&shared, &user)).await?;
-    let text = made.text_for(&user);
-    Ok(text.answer(&request, answer::json_response()))
+    Ok(made
+        .text_for(&user)
+        .answer(&request, answer::json_response()))
 }
 
 async fn make(shared: &HttpContext, user: &User) -> Result<Made, Refusal> {
     let begun = Instant::now();
     let status = pools(shared, None, |pools| json!(pools.status()).to_string()).await?;
-    let members = members(shared, user).await?.to_string();
-    let took = begun.elapsed();
-    let fresh_for = took.saturating_mul(REST).clamp(FRESH_FOR, FRESH_MAX);
-    Ok(Made {
-        until: Instant::now() + fresh_for,
-        members: format!("{},\"status\":{status}", &members[1..members.len() - 1]),
-        texts: Mutex::default(),
-    })
-}
-
-async fn members(shared: &HttpContext, user: &User) -> Result<Value, Refusal> {
     let query = CostsQuery {
         period: Period::Minute,
         sort: SortBy::Trouble,
@@ -150,7 +136,16 @@ async fn members(shared: &HttpContext, user: &User) -> Result<Value, Refusal> {
     if let Some(daemons) = daemons {
         state["fleet"] = daemons;
     }
-    Ok(state)
+    let members = state.to_string();
+    let fresh_for = begun
+        .elapsed()
+        .saturating_mul(REST)
+        .clamp(FRESH_FOR, FRESH_MAX);
+    Ok(Made {
+        until: Instant::now() + fresh_for,
+        members: format!("{},\"status\":{status}", &members[1..members.len() - 1]),
+        texts: Mutex::default(),
+    })
 }
 
 /// Returns the number of jobs by state, and the jobs in the worst trouble.
@@ -183,10 +178,8 @@ async fn jobs(shared: &HttpContext) -> Result<Value, Refusal> {
 
 /// Returns the jobs in the worst trouble, and the reasons why jobs fail.
 async fn worst(shared: &HttpContext, some_fail: bool) -> Result<(Value, Value), Refusal> {
-    let list = async |query| {
-        let list = shared.replications.list(&query, &Whose::All).await;
-        Ok::<Value, Refusal>(list?)
-    };
+    let list =
+        async |query| Ok::<Value, Refusal>(shared.replications.list(&query, &Whose::All).await?);
     let first = JobsQuery {
         sort: JobsSort::Trouble,
         limit: JOBS_MAX,

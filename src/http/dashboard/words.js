@@ -33,21 +33,25 @@ export function when(time) {
   return h("time", { datetime: exact, title: exact }, Math.abs(past) < 1000 ? "now" : text);
 }
 
+// Signs are [text, mood], those that do not apply are false; the last one's mood is shown.
+function stateOf(signs) {
+  const shown = signs.filter(Boolean);
+  return mood(shown.map(([text]) => text).join("; "), shown.at(-1)[1]);
+}
+
+const stressed = ({ stressed_ms: time }) => time != null && [`under stress for ${span(time)} more`, "warn"];
+const throttled = ({ throttled_ms: time, failure }) => time != null && [`starts nothing for ${span(time)}: ${failure ?? "a start failed"}`, "bad"];
+
 export function stateOfPool(pool) {
-  const words = [];
-  let kind = "good";
-  if (pool.waiting > 0) { words.push("at its limit"); kind = "warn"; }
-  if (pool.stressed_ms != null) { words.push(`under stress for ${span(pool.stressed_ms)} more`); kind = "warn"; }
-  if (pool.removing) { words.push(`being removed (${pool.removing})`); kind = "warn"; }
-  if (pool.throttled_ms != null) {
-    words.push(`starts nothing for ${span(pool.throttled_ms)}: ${pool.failure ?? "a start failed"}`);
-    kind = "bad";
-  } else if (pool.failure != null) {
-    words.push(`its last start failed: ${pool.failure}`);
-    kind = "bad";
-  }
-  if (words.length > 0 || pool.problem == null) return mood(words.join("; ") || "ok", kind);
-  return mood(pool.problem.kind.replaceAll("_", " "), moodOf(pool.problem.severity));
+  const { failure, problem, removing } = pool;
+  const signs = [
+    pool.waiting > 0 && ["at its limit", "warn"],
+    stressed(pool),
+    removing && [`being removed (${removing})`, "warn"],
+    throttled(pool) || (failure != null && [`its last start failed: ${failure}`, "bad"]),
+  ];
+  if (signs.some(Boolean)) return stateOf(signs);
+  return problem == null ? mood("ok", "good") : mood(problem.kind.replaceAll("_", " "), moodOf(problem.severity));
 }
 
 // Returns the mood in which a severity is shown; `ok` means that there is no problem.
@@ -73,16 +77,11 @@ const CLOSED = {
   stopping: "it is stopping",
 };
 
-export function stateOfService(service) {
-  const words = [service.listening ? "accepts" : `does not accept: ${CLOSED[service.closed] ?? service.closed}`];
-  let kind = service.listening ? "good" : "warn";
-  if (service.stressed_ms != null) { words.push(`under stress for ${span(service.stressed_ms)} more`); kind = "warn"; }
-  if (service.throttled_ms != null) {
-    words.push(`starts nothing for ${span(service.throttled_ms)}: ${service.failure ?? "a start failed"}`);
-    kind = "bad";
-  }
-  return mood(words.join("; "), kind);
-}
+export const stateOfService = (service) => stateOf([
+  service.listening ? ["accepts", "good"] : [`does not accept: ${CLOSED[service.closed] ?? service.closed}`, "warn"],
+  stressed(service),
+  throttled(service),
+]);
 
 // Names a client by its user, and its process or address, as far as known.
 export function holderOf(holder) {

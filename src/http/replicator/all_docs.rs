@@ -19,7 +19,7 @@ use store::Document;
 const BATCH: usize = 256;
 
 /// `GET` and `POST /_replicator/_all_docs`.
-pub(in crate::http) async fn all_docs(call: Call, payload: Payload) -> Answer {
+pub(crate) async fn all_docs(call: Call, payload: Payload) -> Answer {
     let params = call.all_params(payload).await?;
     let include_docs = params.boolean("include_docs", false)?;
     match params.json(&["keys"])? {
@@ -30,15 +30,19 @@ pub(in crate::http) async fn all_docs(call: Call, payload: Payload) -> Answer {
 }
 
 async fn by_range(call: &Call, params: &Params, include_docs: bool) -> Answer {
-    let store = call.database().store();
+    let store = &call.database().store;
     // Skipped documents are counted, not read.
     store.open().await?;
-    let page = call.database().states().lock().page_of_all(&page(params)?);
+    let page = call.database().states.lock().page_of_all(&page(params)?);
     let mut rows = Vec::with_capacity(page.ids.len());
     for ids in page.ids.chunks(BATCH) {
         let ids = ids.iter().map(ToString::to_string).collect();
-        let found = store.documents(ids).await?.into_iter().flatten();
-        let there = found.filter(|document| !document.deleted);
+        let there = store
+            .documents(ids)
+            .await?
+            .into_iter()
+            .flatten()
+            .filter(|document| !document.deleted);
         rows.extend(there.map(|document| row(call, &document, include_docs)));
     }
     let mut answer = DocMembers::default()
@@ -49,7 +53,7 @@ async fn by_range(call: &Call, params: &Params, include_docs: bool) -> Answer {
         let info = store.info().await?;
         answer.set("update_seq", changes::seq(info.update_seq, &info.mark));
     }
-    Ok(answer::ok(&answer))
+    answer::ok(&answer)
 }
 
 /// Rows are in the order of the keys, or reversed. The row of an unknown document has an error, that of a deleted one
@@ -58,8 +62,8 @@ async fn by_keys(call: &Call, params: &Params, keys: &[Value], include_docs: boo
     let ids = keys
         .iter()
         .map(|key| key.as_str().unwrap_or_default().to_owned());
-    let documents = call.database().store().documents(ids.collect()).await?;
-    let total = call.database().store().info().await?.documents;
+    let documents = call.database().store.documents(ids.collect()).await?;
+    let total = call.database().store.info().await?.documents;
     let mut rows: Vec<DocMembers> = keys
         .iter()
         .zip(&documents)
@@ -82,13 +86,16 @@ async fn by_keys(call: &Call, params: &Params, keys: &[Value], include_docs: boo
         rows.reverse();
     }
     let skip = params.count("skip")?.unwrap_or(0);
-    let limit = params.count("limit")?.unwrap_or(usize::MAX);
-    let rows: Vec<DocMembers> = rows.into_iter().skip(skip).take(limit).collect();
+    let rows: Vec<DocMembers> = rows
+        .into_iter()
+        .skip(skip)
+        .take(params.count("limit")?.unwrap_or(usize::MAX))
+        .collect();
     let answer = DocMembers::default()
         .with("total_rows", total)
         .with("offset", Value::Null)
         .with("rows", rows);
-    Ok(answer::ok(&answer))
+    answer::ok(&answer)
 }
 
 fn head(id: &str) -> DocMembers {
@@ -105,16 +112,14 @@ fn row(call: &Call, document: &Document, include_docs: bool) -> DocMembers {
 }
 
 /// Returns the page that the parameters select.
-pub(in crate::http) fn page(params: &Params) -> Result<Page, Refusal> {
+pub(crate) fn page(params: &Params) -> Result<Page, Refusal> {
     let descending = params.boolean("descending", false)?;
     let inclusive = params.boolean("inclusive_end", true)?;
-    let included = |key: Option<Value>| bound(key.as_ref());
-    let (mut start, mut end) = (
-        included(params.json(&["startkey", "start_key"])?),
-        included(params.json(&["endkey", "end_key"])?),
-    );
+    let mut start = bound(params.json(&["startkey", "start_key"])?);
+    let mut end = bound(params.json(&["endkey", "end_key"])?);
     if let Some(key) = params.json(&["key"])? {
-        (start, end) = (included(Some(key.clone())), included(Some(key)));
+        start = bound(Some(key));
+        end = start.clone();
     } else if !inclusive && let Bound::Included(id) = end {
         end = Bound::Excluded(id);
     }
@@ -128,10 +133,10 @@ pub(in crate::http) fn page(params: &Params) -> Result<Page, Refusal> {
 }
 
 /// Ids are strings: in CouchDB's order of keys null, booleans and numbers precede them, lists and objects follow.
-fn bound(key: Option<&Value>) -> Bound<String> {
+fn bound(key: Option<Value>) -> Bound<String> {
     match key {
         None => Bound::Unbounded,
-        Some(Value::String(id)) => Bound::Included(id.clone()),
+        Some(Value::String(id)) => Bound::Included(id),
         Some(Value::Array(_) | Value::Object(_)) => Bound::Included("\u{10ffff}".repeat(4)),
         Some(_) => Bound::Included(String::new()),
     }

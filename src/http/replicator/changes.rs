@@ -18,7 +18,7 @@ use strum::EnumString;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::super::answer::{Answer, Pieces, Refusal, streamed};
+use super::super::answer::{Answer, Piece, Pieces, Refusal, streamed};
 use super::super::params::Params;
 use super::super::request::text;
 use super::Call;
@@ -75,17 +75,20 @@ struct Feed {
 }
 
 /// `GET` and `POST /_replicator/_changes`.
-pub(in crate::http) async fn changes(call: Call, payload: Payload) -> Answer {
+pub(crate) async fn changes(call: Call, payload: Payload) -> Answer {
     let params = call.all_params(payload).await?;
     if params.boolean("descending", false)? {
         return descending(&call, &params).await;
     }
     let feed = feed(&call, &params).await?;
-    let content_type = match feed.kind {
-        Kind::EventSource => "text/event-stream",
-        _ => "application/json",
-    };
-    streamed(content_type, feed).await
+    streamed(
+        match feed.kind {
+            Kind::EventSource => "text/event-stream",
+            _ => "application/json",
+        },
+        feed,
+    )
+    .await
 }
 
 async fn feed(call: &Call, params: &Params) -> Result<Feed, Refusal> {
@@ -94,7 +97,7 @@ async fn feed(call: &Call, params: &Params) -> Result<Feed, Refusal> {
         let known = "normal, longpoll, continuous or eventsource";
         Refusal::bad_request(format!("no feed {kind:?} here: {known}"))
     })?;
-    let store = call.database().store().clone();
+    let store = call.database().store.clone();
     // The position alone: no documents are read.
     let now = store.changes(0, 0).await?;
     let timeout = params.milliseconds("timeout", TIMEOUT, TIME_MAX)?;
@@ -122,7 +125,10 @@ async fn feed(call: &Call, params: &Params) -> Result<Feed, Refusal> {
 
 fn since(call: &Call, params: &Params, now: &Changes) -> Result<u64, Refusal> {
     // A browser that was disconnected sends its position.
-    let last = text(&call.request, HeaderName::from_static("last-event-id"));
+    let last = text(
+        call.request.head(),
+        HeaderName::from_static("last-event-id"),
+    );
     let text = match last.or_else(|| params.get("since")) {
         None => return Ok(0),
         Some("now") => return Ok(now.update_seq),
@@ -156,7 +162,7 @@ fn heartbeat(params: &Params) -> Result<Option<Duration>, Refusal> {
 }
 
 impl Pieces for Feed {
-    async fn next(&mut self) -> Result<Option<Bytes>, Refusal> {
+    async fn next(&mut self) -> Piece {
         loop {
             match self.phase {
                 Phase::Head => {
@@ -278,7 +284,7 @@ impl Feed {
 
 /// Answers with the latest updates first, and does not wait for more.
 async fn descending(call: &Call, params: &Params) -> Answer {
-    let store = call.database().store();
+    let store = &call.database().store;
     let mark = store.changes(0, 0).await?.mark;
     let include_docs = params.boolean("include_docs", false)?;
     let filter = Filter::of(params)?;
@@ -304,5 +310,5 @@ async fn descending(call: &Call, params: &Params) -> Answer {
         .with("results", rows)
         .with("last_seq", seq(last, &mark))
         .with("pending", 0);
-    Ok(super::super::answer::ok(&answer))
+    super::super::answer::ok(&answer)
 }

@@ -3,44 +3,45 @@
 //! SOURCE    chttpd_db: db_doc_req/3, db_req/2 for `_bulk_docs`.
 //! LIMITS    Attachments are refused.
 
+use actix_web::HttpResponse;
 use actix_web::http::{StatusCode, header};
-use actix_web::{HttpRequest, HttpResponse};
+use actix_web::web::Payload;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::super::answer::{self, Answer, Refusal};
-use super::super::request::{content_type, text};
-use super::{Call, missing, one_revision};
+use super::super::request::{IsJson, content_type, text};
+use super::{Call, check_bulk, missing, new_id, one_revision, owners, raw_body, refuse_copies};
 use crate::audit::Done;
 use crate::replicator::document::{DocKind, Incoming, invalid_rev, kind_of, shown};
 use crate::replicator::members::DocMembers;
 use crate::replicator::{NAME, Written};
 use store::{Document, Revision};
 
-/// `GET`.
-pub(super) async fn get(call: &Call, id: &str) -> Answer {
-    if kind_of(id)? == DocKind::Local {
-        let local = call.database().local(id).await?;
-        return Ok(answer::ok(&local.ok_or_else(missing)?));
+/// `GET /_replicator/ID`, including design documents and checkpoints.
+pub(crate) async fn get(call: Call) -> Answer {
+    let id = call.document().await?;
+    if kind_of(&id)? == DocKind::Local {
+        return answer::ok(&call.database().local(&id).await?.ok_or_else(missing)?);
     }
     if call.params.get("open_revs").is_some() {
         return Err(one_revision());
     }
     let document = call
         .database()
-        .store()
-        .document(id)
+        .store
+        .document(&id)
         .await?
         .ok_or_else(missing)?;
     let whole = shown(&document, &call.person);
     let rev = whole.text("_rev").unwrap_or_default();
-    check_revision(call, &document, &rev)?;
+    check_revision(&call, &document, &rev)?;
     let etag = etag(&rev);
-    if text(&call.request, header::IF_NONE_MATCH) == Some(&etag) {
+    if text(call.request.head(), header::IF_NONE_MATCH) == Some(&etag) {
         let mut response = HttpResponse::NotModified();
         return Ok(response.insert_header((header::ETAG, etag)).finish());
     }
-    Ok(with_etag(answer::ok(&whole), &etag))
+    with_etag(answer::ok(&whole), &etag)
 }
 
 /// Accepts only the latest revision as `rev`, which is required to read a deleted document.
@@ -54,32 +55,29 @@ fn check_revision(call: &Call, document: &Document, own: &str) -> Result<(), Ref
     }
 }
 
-/// `PUT`.
-pub(super) async fn put(call: &Call, id: &str, body: &RawValue) -> Answer {
-    kind_of(id)?;
-    let incoming = Incoming::of(body.get())?;
-    write(call, id, incoming).await
-}
-
-/// Refuses a multipart document with attachments.
-///
-/// # Errors
-/// The body of the request is multipart.
-pub(super) fn refuse_parts(request: &HttpRequest) -> Result<(), Refusal> {
-    if content_type(request).starts_with("multipart/") {
-        Err(Refusal::bad_content_type("application/json")
-            .because("attachments are not kept in the replicator database: Content-Type must be application/json"))
-    } else {
-        Ok(())
+/// `PUT /_replicator/ID`, including design documents and checkpoints. Multipart documents with attachments are refused.
+pub(crate) async fn put(call: Call, payload: Payload) -> Answer {
+    let id = call.document().await?;
+    if content_type(call.request.head()).starts_with("multipart/") {
+        let reason = "attachments are not kept in the replicator database: Content-Type must be application/json";
+        return Err(Refusal::bad_content_type("application/json").with_member("reason", reason));
     }
+    let (raw, body) = raw_body(&call, payload).await?;
+    refuse_copies(&call, &body)?;
+    owners::check_user(&call, &body)?;
+    drop(body);
+    kind_of(&id)?;
+    write(&call, &id, Incoming::of(raw.get())?).await
 }
 
-/// `DELETE`.
-pub(super) async fn delete(call: &Call, id: &str) -> Answer {
-    if kind_of(id)? == DocKind::Local {
-        call.database().local(id).await?.ok_or_else(missing)?;
+/// `DELETE /_replicator/ID`, including design documents and checkpoints.
+pub(crate) async fn delete(call: Call) -> Answer {
+    let id = call.document().await?;
+    refuse_copies(&call, &Value::Null)?;
+    if kind_of(&id)? == DocKind::Local {
+        call.database().local(&id).await?.ok_or_else(missing)?;
     } else {
-        let found = call.database().store().document(id).await?;
+        let found = call.database().store.document(&id).await?;
         if found.ok_or_else(missing)?.deleted {
             return Err(Refusal::not_found("deleted"));
         }
@@ -90,9 +88,8 @@ pub(super) async fn delete(call: &Call, id: &str) -> Answer {
         deleted: true,
         members: DocMembers::default(),
     };
-    let written = written(call, id, deletion).await?;
-    let etag = etag(&written.rev);
-    Ok(with_etag(answer::ok(&success(&written)), &etag))
+    let written = written(&call, &id, deletion).await?;
+    with_etag(answer::ok(&success(&written)), &etag(&written.rev))
 }
 
 /// Writes a document and answers 201, 200 for a deletion, or 202 with `batch=ok`, which also waits for the write.
@@ -105,7 +102,7 @@ pub(super) async fn write(call: &Call, id: &str, incoming: Incoming) -> Answer {
         _ if deleted => (StatusCode::OK, success(&written)),
         _ => (StatusCode::CREATED, success(&written)),
     };
-    let mut response = with_etag(answer::with_status(status, &value), &etag);
+    let mut response = with_etag(answer::with_status(status, &value), &etag)?;
     if let Ok(location) = location(call, &written.id).parse() {
         response.headers_mut().insert(header::LOCATION, location);
     }
@@ -120,12 +117,19 @@ async fn written(call: &Call, id: &str, mut incoming: Incoming) -> Result<Writte
         order.on(id);
     }
     let before = incoming.rev.clone();
-    let results = call.database().write(vec![incoming], &call.person).await?;
-    let result = results.into_iter().next().ok_or_else(missing)?;
+    let result = call
+        .database()
+        .write(vec![incoming], &call.person)
+        .await?
+        .into_iter()
+        .next()
+        .ok_or_else(missing)?;
     let written = result.map_err(|(_, error)| Refusal::from(error))?;
     if let Some(order) = order {
-        let before = before.map_or(Value::Null, |rev| json!({"rev": rev}));
-        order.did(Done::after(1, before));
+        order.did(Done::after(
+            1,
+            before.map_or(Value::Null, |rev| json!({"rev": rev})),
+        ));
     }
     Ok(written)
 }
@@ -134,7 +138,7 @@ async fn written(call: &Call, id: &str, mut incoming: Incoming) -> Result<Writte
 fn rev_of(call: &Call, of_body: Option<String>) -> Result<Option<String>, Refusal> {
     let of_query = call.params.get("rev").map(str::to_owned);
     let of_header =
-        text(&call.request, header::IF_MATCH).map(|etag| etag.trim_matches('"').to_owned());
+        text(call.request.head(), header::IF_MATCH).map(|etag| etag.trim_matches('"').to_owned());
     let mut revs = [of_body, of_query, of_header].into_iter().flatten();
     let first = revs.next();
     if revs.any(|rev| Some(&rev) != first.as_ref()) {
@@ -144,10 +148,13 @@ fn rev_of(call: &Call, of_body: Option<String>) -> Result<Option<String>, Refusa
     Ok(first)
 }
 
-/// `POST _bulk_docs`.
-pub(super) async fn bulk(call: &Call, body: &RawValue) -> Answer {
-    let body = DocMembers::parse(body.get());
-    let body = body.map_err(|_| Refusal::bad_request("Request body must be a JSON object"))?;
+/// `POST /_replicator/_bulk_docs`.
+pub(crate) async fn bulk_docs(_: IsJson, call: Call, payload: Payload) -> Answer {
+    let (raw, body) = raw_body(&call, payload).await?;
+    check_bulk(&call, &body).await?;
+    drop(body);
+    let body = DocMembers::parse(raw.get())
+        .map_err(|_| Refusal::bad_request("Request body must be a JSON object"))?;
     let docs = body
         .raw("docs")
         .map(|docs| serde_json::from_str(docs.get()));
@@ -160,11 +167,13 @@ pub(super) async fn bulk(call: &Call, body: &RawValue) -> Answer {
     let mut incoming = Vec::with_capacity(docs.len());
     for doc in docs {
         let mut one = Incoming::of(doc.get())?;
-        one.id.get_or_insert_with(super::new_id);
+        one.id.get_or_insert_with(new_id);
         incoming.push(one);
     }
-    let results = call.database().write(incoming, &call.person).await?;
-    let rows: Vec<Value> = results
+    let rows: Vec<Value> = call
+        .database()
+        .write(incoming, &call.person)
+        .await?
         .into_iter()
         .map(|result| match result {
             Ok(written) => success(&written),
@@ -176,7 +185,7 @@ pub(super) async fn bulk(call: &Call, body: &RawValue) -> Answer {
     if let Some(order) = call.order() {
         order.did(Done::of_documents(&rows));
     }
-    Ok(answer::with_status(StatusCode::CREATED, &rows))
+    answer::with_status(StatusCode::CREATED, &rows)
 }
 
 fn success(written: &Written) -> Value {
@@ -187,11 +196,12 @@ fn etag(rev: &str) -> String {
     format!("\"{rev}\"")
 }
 
-fn with_etag(mut response: HttpResponse, etag: &str) -> HttpResponse {
+fn with_etag(answer: Answer, etag: &str) -> Answer {
+    let mut response = answer?;
     if let Ok(etag) = etag.parse() {
         response.headers_mut().insert(header::ETAG, etag);
     }
-    response
+    Ok(response)
 }
 
 fn location(call: &Call, id: &str) -> String {

@@ -13,7 +13,7 @@ pub(super) mod owners;
 use std::rc::Rc;
 
 use actix_web::http::{Method, StatusCode};
-use actix_web::web::{Data, Payload};
+use actix_web::web::Payload;
 use actix_web::{Error, FromRequest, HttpMessage, HttpRequest, dev};
 use data_encoding::HEXLOWER;
 use futures_util::FutureExt;
@@ -26,7 +26,7 @@ use super::access::{User, Visitor};
 use super::answer::{self, Answer, Refusal};
 use super::params::Params;
 use super::request::{IsJson, segments};
-use super::{HttpContext, body};
+use super::{Shared, body};
 use crate::audit::PendingOrder;
 use crate::auth::rights::Right;
 use crate::config::password::random;
@@ -34,12 +34,13 @@ use crate::replicator::document::{DocumentError, Incoming, Person, kind_of};
 use crate::replicator::{Database, NAME};
 pub(super) use all_docs::{all_docs, page as page_of};
 pub(super) use changes::changes;
+pub(super) use docs::{bulk_docs, delete, get, put};
 use store::StoreError;
 
 /// A request to the database, with everything needed to answer it.
 pub(super) struct Call {
     request: HttpRequest,
-    shared: Data<HttpContext>,
+    shared: Shared,
     visitor: User,
     person: Person,
     params: Params,
@@ -50,9 +51,9 @@ impl FromRequest for Call {
     type Future = LocalBoxFuture<'static, Result<Self, Error>>;
 
     fn from_request(request: &HttpRequest, payload: &mut dev::Payload) -> Self::Future {
-        let given = <(Data<HttpContext>, User, Params)>::from_request(request, payload);
+        let given = <(Shared, User, Params)>::from_request(request, payload);
         let request = request.clone();
-        let call = async move {
+        async move {
             let (shared, visitor, params) = given.await?;
             Ok(Self {
                 request,
@@ -61,8 +62,8 @@ impl FromRequest for Call {
                 visitor,
                 params,
             })
-        };
-        call.boxed_local()
+        }
+        .boxed_local()
     }
 }
 
@@ -90,8 +91,9 @@ impl Call {
         let id = segments(self.request.path())?.split_off(1).join("/");
         check_id(self, &id)?;
         // No document can have such an id; a writer gets the reason.
-        let cannot_be = matches!(kind_of(&id), Err(DocumentError::IllegalId(_)));
-        if cannot_be && self.request.method() != Method::PUT {
+        if matches!(kind_of(&id), Err(DocumentError::IllegalId(_)))
+            && self.request.method() != Method::PUT
+        {
             return Err(missing());
         }
         owners::check(self, &id).await?;
@@ -108,37 +110,6 @@ fn check_id(call: &Call, id: &str) -> Result<(), Refusal> {
     }
 }
 
-/// `GET /_replicator/ID`, including design documents and checkpoints.
-pub(super) async fn get(call: Call) -> Answer {
-    docs::get(&call, &call.document().await?).await
-}
-
-/// `PUT /_replicator/ID`, including design documents and checkpoints.
-pub(super) async fn put(call: Call, payload: Payload) -> Answer {
-    let id = call.document().await?;
-    docs::refuse_parts(&call.request)?;
-    let (raw, body) = raw_body(&call, payload).await?;
-    refuse_copies(&call, &body)?;
-    owners::check_user(&call, &body)?;
-    drop(body);
-    docs::put(&call, &id, &raw).await
-}
-
-/// `DELETE /_replicator/ID`, including design documents and checkpoints.
-pub(super) async fn delete(call: Call) -> Answer {
-    let id = call.document().await?;
-    refuse_copies(&call, &Value::Null)?;
-    docs::delete(&call, &id).await
-}
-
-/// `POST /_replicator/_bulk_docs`.
-pub(super) async fn bulk_docs(_: IsJson, call: Call, payload: Payload) -> Answer {
-    let (raw, body) = raw_body(&call, payload).await?;
-    check_bulk(&call, &body).await?;
-    drop(body);
-    docs::bulk(&call, &raw).await
-}
-
 /// Refuses requests that need more than one revision of a document.
 pub(super) async fn revisions() -> Answer {
     Err(one_revision())
@@ -151,8 +122,7 @@ pub(super) async fn no_such_path() -> Answer {
 
 /// The refusal of requests that need more than one revision of a document.
 fn one_revision() -> Refusal {
-    Refusal::new(
-        StatusCode::NOT_IMPLEMENTED,
+    Refusal::of(
         "not_implemented",
         "documents of _replicator have one revision each, and the database is not replicated: \
          `settee jobs export` and `settee jobs import` copy its documents",
@@ -199,9 +169,10 @@ pub(super) fn person(visitor: &Visitor) -> Person {
 
 /// `PUT /_replicator`.
 pub(super) async fn create() -> Answer {
-    let reason = "The database could not be created, the file already exists.";
-    let status = StatusCode::PRECONDITION_FAILED;
-    Err(Refusal::new(status, "file_exists", reason))
+    Err(Refusal::of(
+        "file_exists",
+        "The database could not be created, the file already exists.",
+    ))
 }
 
 /// `POST /_replicator`.
@@ -224,17 +195,15 @@ fn own_security() -> Value {
 
 /// `GET /_replicator/_security`.
 pub(super) async fn security() -> Answer {
-    Ok(answer::ok(&own_security()))
+    answer::ok(&own_security())
 }
 
 /// `PUT /_replicator/_security`: a change is refused, because it would have no effect.
 pub(super) async fn set_security(_: IsJson, call: Call, payload: Payload) -> Answer {
-    let wanted: Value = json_body(&call, payload).await?;
-    if wanted == own_security() {
-        Ok(answer::ok(&json!({"ok": true})))
+    if json_body::<Value>(&call, payload).await? == own_security() {
+        answer::ok(&json!({"ok": true}))
     } else {
-        Err(Refusal::new(
-            StatusCode::NOT_IMPLEMENTED,
+        Err(Refusal::of(
             "not_implemented",
             "_security does not control access to this database: name users and their roles in [admins] and \
              [users.NAME] of the configuration",
@@ -244,9 +213,9 @@ pub(super) async fn set_security(_: IsJson, call: Call, payload: Payload) -> Ans
 
 /// `GET /_replicator`.
 pub(super) async fn info(call: Call) -> Answer {
-    let store = call.database().store();
+    let store = &call.database().store;
     let info = store.info().await?;
-    Ok(answer::ok(&json!({
+    answer::ok(&json!({
         "db_name": NAME,
         "engine": store.place().engine(),
         "doc_count": info.documents,
@@ -258,7 +227,7 @@ pub(super) async fn info(call: Call) -> Answer {
         "props": {},
         "disk_format_version": 1,
         "instance_start_time": "0",
-    })))
+    }))
 }
 
 /// Reads a JSON body.
@@ -266,20 +235,20 @@ async fn json_body<T: DeserializeOwned + Send + 'static>(
     call: &Call,
     payload: Payload,
 ) -> Result<T, Refusal> {
-    let body = body::read(&call.request, payload, &call.shared).await?;
-    body.json().await
+    body::read(&call.request, payload, &call.shared)
+        .await?
+        .json()
+        .await
 }
 
 /// Reads a JSON body with documents, and returns its text and its value. Refuses JSON that [`Value`] cannot hold: an
 /// out-of-range number, or very deep nesting.
 async fn raw_body(call: &Call, payload: Payload) -> Result<(Box<RawValue>, Value), Refusal> {
     let body = body::read(&call.request, payload, &call.shared).await?;
-    let both = |text: &str| Ok((serde_json::from_str(text)?, serde_json::from_str(text)?));
-    let parse = move |text: &str| {
-        let both: serde_json::Result<_> = both(text);
-        both.map_err(|_| Refusal::bad_request("invalid UTF-8 JSON"))
-    };
-    body.parse(2 * size_of::<Value>(), parse).await
+    body.parse(2 * size_of::<Value>(), |text| {
+        Ok((serde_json::from_str(text)?, serde_json::from_str(text)?))
+    })
+    .await
 }
 
 /// Generates an id for a document without one.
@@ -296,9 +265,7 @@ impl From<StoreError> for Refusal {
         let reason = error.to_string();
         match error {
             StoreError::Open(_) => Self::unavailable("store_unavailable", reason),
-            StoreError::Failed(_) => {
-                Self::new(StatusCode::INTERNAL_SERVER_ERROR, "store_failed", reason)
-            }
+            StoreError::Failed(_) => Self::of("store_failed", reason),
             StoreError::Unstorable(_) => Self::bad_request(reason),
             StoreError::Closed => super::routes::shutting_down(),
         }
@@ -307,13 +274,12 @@ impl From<StoreError> for Refusal {
 
 impl From<DocumentError> for Refusal {
     fn from(error: DocumentError) -> Self {
-        let status = match &error {
-            DocumentError::Forbidden(_) => StatusCode::FORBIDDEN,
-            DocumentError::Conflict => StatusCode::CONFLICT,
-            DocumentError::BadRequest(_)
-            | DocumentError::IllegalId(_)
-            | DocumentError::Special(_) => StatusCode::BAD_REQUEST,
-        };
-        Self::new(status, error.name(), error.to_string())
+        let (name, reason) = (error.name(), error.to_string());
+        match error {
+            DocumentError::IllegalId(_) | DocumentError::Special(_) => {
+                Self::new(StatusCode::BAD_REQUEST, name, reason)
+            }
+            _ => Self::of(name, reason),
+        }
     }
 }

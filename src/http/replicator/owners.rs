@@ -18,8 +18,12 @@ pub(super) async fn check(call: &Call, id: &str) -> Result<(), Refusal> {
     if call.person.is_admin {
         return Ok(());
     }
-    let found = call.database().store().document(id).await?;
-    let there = found.filter(|document| !document.deleted);
+    let there = call
+        .database()
+        .store
+        .document(id)
+        .await?
+        .filter(|document| !document.deleted);
     if there.is_none_or(|document| members(&document).text("owner") == call.person.name) {
         Ok(())
     } else {
@@ -44,12 +48,17 @@ pub(super) fn check_user(call: &Call, document: &Value) -> Result<(), Refusal> {
 }
 
 /// Returns whether the visitor owns a document.
-pub(in crate::http) async fn owns_document(
+pub(crate) async fn owns_document(
     visitor: &Visitor,
     id: &str,
     shared: &HttpContext,
 ) -> Result<bool, Refusal> {
-    let found = shared.replications.database().store().document(id).await?;
-    let owner = found.and_then(|document| members(&document).text("owner"));
+    let owner = shared
+        .replications
+        .database()
+        .store
+        .document(id)
+        .await?
+        .and_then(|document| members(&document).text("owner"));
     Ok(owner.is_some() && owner == visitor.name)
 }

@@ -273,7 +273,7 @@ impl QueryServer {
         match selector.matches_checked(&documents) {
             Ok(true) => Ok("true".into()),
             Ok(false) => Ok(r#"{"forbidden":"document is not valid"}"#.into()),
-            Err(error) => Err(Refusal::new(error.name(), error.to_string())),
+            Err(error) => Err(error.into()),
         }
     }
 }

@@ -4,10 +4,11 @@
 
 use serde_json::value::{RawValue, to_raw_value};
 
+use super::views::one_function;
 use super::{
     CallOptions, DdocPrompt, Edit, FilterDocs, FilterView, Finalize, FunctionCall, FunctionName,
-    InDdoc, IndexDocs, Json, List, ListRow, ListStart, MapDocs, MapStart, Reduce, Render, Rereduce,
-    Rewrite, TryCompile, ValidateDocs,
+    InDdoc, InLanguage, IndexDocs, Json, List, ListRow, ListStart, MapDocs, MapStart, Reduce,
+    Render, Rereduce, Rewrite, TryCompile, ValidateDocs,
 };
 use crate::messages::arguments::{Arguments, Parsed, is_object, wrong};
 use crate::messages::client_error::ErrorReply;
@@ -59,8 +60,18 @@ impl FunctionCall {
             FunctionName::Reduce => Self::Reduce(Reduce::of(arguments)?),
             FunctionName::Rereduce => Self::Rereduce(Rereduce::of(arguments)?),
             FunctionName::Finalize => Self::Finalize(Finalize::of(arguments)?),
-            FunctionName::IndexDocs => Self::IndexDocs(IndexDocs::of(arguments)?),
-            FunctionName::TryCompile => Self::TryCompile(TryCompile::of(arguments)?),
+            FunctionName::IndexDocs => Self::IndexDocs(IndexDocs {
+                at: InLanguage::of(arguments)?,
+                fun: one_function(arguments)?,
+                nouveau: arguments.flag("nouveau")?,
+                docs: arguments.documents()?,
+            }),
+            FunctionName::TryCompile => Self::TryCompile(TryCompile {
+                at: InLanguage::of(arguments)?,
+                kind: arguments.text("type")?.unwrap_or_else(|| "map".to_owned()),
+                name: arguments.string("name")?,
+                fun: one_function(arguments)?,
+            }),
         })
     }
 }
@@ -197,8 +208,9 @@ impl ListRow {
     /// # Errors
     /// `bad_request`: not an object; the caller's fault.
     pub fn parse(json: &str) -> Result<Self, ErrorReply> {
-        let object = Some(json).filter(|json| json.trim_start().starts_with('{'));
-        let row = object.and_then(|json| serde_json::from_str(json).ok());
-        row.ok_or_else(|| wrong("a row", "an object"))
+        Some(json)
+            .filter(|json| json.trim_start().starts_with('{'))
+            .and_then(|json| serde_json::from_str(json).ok())
+            .ok_or_else(|| wrong("a row", "an object"))
     }
 }

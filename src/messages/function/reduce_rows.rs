@@ -57,7 +57,7 @@ pub(super) struct ReduceRowsBuilder {
 
 impl ReduceRowsBuilder {
     /// Adds a row.
-    pub(super) fn push(&mut self, key: &RawValue, id: &RawValue, value: &RawValue) {
+    pub fn push(&mut self, key: &RawValue, id: &RawValue, value: &RawValue) {
         let before = if self.ends.is_empty() { "[[" } else { ",[[" };
         let ends = [(before, key), (",", id), ("],", value)].map(|(before, part)| {
             self.array.push_str(before);
@@ -69,7 +69,7 @@ impl ReduceRowsBuilder {
     }
 
     /// Returns the added rows.
-    pub(super) fn finish(mut self) -> ReduceRows {
+    pub fn finish(mut self) -> ReduceRows {
         self.array.push(']');
         ReduceRows {
             array: RawValue::from_string(self.array).expect("JSON: an array of JSON texts"),

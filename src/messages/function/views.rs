@@ -4,16 +4,14 @@ use std::collections::BTreeMap;
 
 use serde_json::value::RawValue;
 
-use super::{
-    Finalize, InLanguage, IndexDocs, Json, MapStart, Reduce, ReduceRows, Reducers, Rereduce,
-    TryCompile,
-};
+use super::{Finalize, InLanguage, Json, MapStart, Reduce, ReduceRows, Reducers, Rereduce};
 use crate::messages::arguments::{Arguments, Parsed, is_object, wrong};
+use crate::operations::LONG_NAME_BYTES_MAX;
 use crate::query_server::language::LanguageName;
 use json::{JsonList, JsonListBuilder};
 
 impl InLanguage {
-    fn of(arguments: &Arguments<'_>) -> Parsed<Self> {
+    pub(super) fn of(arguments: &Arguments<'_>) -> Parsed<Self> {
         Self::with(arguments.language_or_pool()?, arguments)
     }
 
@@ -30,11 +28,8 @@ impl InLanguage {
 impl MapStart {
     pub(super) fn of(arguments: &Arguments<'_>, language: LanguageName) -> Parsed<Self> {
         let what = "an array of functions: sources, or definitions, which are objects";
-        let funs: Option<Vec<Json>> = arguments
-            .elements("funs", what)?
-            .into_iter()
-            .map(function)
-            .collect();
+        let funs: Vec<&RawValue> = arguments.require("funs", what)?;
+        let funs: Option<Vec<Json>> = funs.into_iter().map(function).collect();
         Ok(Self {
             at: InLanguage::with(language, arguments)?,
             lib: match arguments.get("lib") {
@@ -94,7 +89,7 @@ impl Finalize {
     pub(super) fn of(arguments: &Arguments<'_>) -> Parsed<Self> {
         let funs = sources(arguments)?;
         let what = "an array with a result of each function";
-        let values = arguments.elements("values", what)?;
+        let values: Vec<&RawValue> = arguments.require("values", what)?;
         if values.len() != funs.len() {
             return Err(wrong("values", what));
         }
@@ -107,34 +102,14 @@ impl Finalize {
     }
 }
 
-impl IndexDocs {
-    pub(super) fn of(arguments: &Arguments<'_>) -> Parsed<Self> {
-        Ok(Self {
-            at: InLanguage::of(arguments)?,
-            fun: one_function(arguments)?,
-            nouveau: arguments.flag("nouveau")?,
-            docs: arguments.documents()?,
-        })
-    }
-}
-
-impl TryCompile {
-    pub(super) fn of(arguments: &Arguments<'_>) -> Parsed<Self> {
-        Ok(Self {
-            at: InLanguage::of(arguments)?,
-            kind: arguments.text("type")?.unwrap_or_else(|| "map".to_owned()),
-            name: arguments.string("name")?,
-            fun: one_function(arguments)?,
-        })
-    }
-}
-
 impl Reducers {
     fn of(arguments: &Arguments<'_>) -> Parsed<Self> {
         Ok(Self {
             at: InLanguage::of(arguments)?,
             funs: sources(arguments)?,
-            context: arguments.long_text("context")?.unwrap_or_default(),
+            context: arguments
+                .bounded("context", LONG_NAME_BYTES_MAX)?
+                .unwrap_or_default(),
             finalize: arguments.flag("finalize")?,
         })
     }
@@ -144,7 +119,7 @@ fn sources(arguments: &Arguments<'_>) -> Parsed<Vec<String>> {
     arguments.require("funs", "an array of sources, which are strings")
 }
 
-fn one_function(arguments: &Arguments<'_>) -> Parsed<Json> {
+pub(super) fn one_function(arguments: &Arguments<'_>) -> Parsed<Json> {
     let what = "a source, or a definition, which is an object";
     function(arguments.required("fun")?).ok_or_else(|| wrong("fun", what))
 }
@@ -178,8 +153,10 @@ fn columns(arguments: &Arguments<'_>, count: usize) -> Parsed<Vec<JsonList>> {
     columns.resize_with(count, JsonListBuilder::default);
     arguments.each("values", "an array", |row| {
         let row = result_row(row, count);
-        let pairs = row.iter().flatten().zip(&mut columns);
-        pairs.for_each(|(value, column)| column.push(value));
+        row.iter()
+            .flatten()
+            .zip(&mut columns)
+            .for_each(|(value, column)| column.push(value));
         row.is_some()
     })?;
     Ok(columns.into_iter().map(JsonListBuilder::finish).collect())

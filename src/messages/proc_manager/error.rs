@@ -202,12 +202,7 @@ impl GetProcError {
             }
             Self::Unable { ability, .. } => match ability {
                 Ability::Ddoc => ("not_implemented", "teach", QueryServer, false),
-                Ability::AddLib
-                | Ability::Reduce
-                | Ability::ReduceContext
-                | Ability::SeveralReducers
-                | Ability::Pipelining
-                | Ability::IndexDoc => ("not_implemented", "prompt", QueryServer, false),
+                _ => ("not_implemented", "prompt", QueryServer, false),
             },
             Self::NoSuchPool(_) => ("not_found", "queue", Client, false),
             Self::NotForCaller(_) => ("forbidden", "queue", Client, false),

@@ -76,9 +76,7 @@ impl Want {
     pub fn language(language: LanguageName) -> Self {
         Self {
             what: What::Language(language),
-            from: TakeFrom::Own,
-            lane: Lane::Bulk,
-            tenant: TenantName::Client,
+            ..Self::any_from(TakeFrom::Own)
         }
     }
 
@@ -86,9 +84,8 @@ impl Want {
     pub fn ddoc(db: Arc<str>, ddoc: Arc<Ddoc>) -> Self {
         Self {
             what: What::Ddoc { db, ddoc },
-            from: TakeFrom::Own,
             lane: Lane::Interactive,
-            tenant: TenantName::Client,
+            ..Self::any_from(TakeFrom::Own)
         }
     }
 
@@ -144,8 +141,8 @@ impl Want {
     /// Returns the design document's id, or an empty string.
     pub(crate) fn ddoc_id(&self) -> String {
         match &self.what {
-            What::Any | What::Language(_) => String::new(),
             What::Ddoc { ddoc, .. } => ddoc.key.id.to_string(),
+            _ => String::new(),
         }
     }
 }

@@ -3,7 +3,7 @@
 //! SOURCE    couch_query_servers: check_sum_overflow/3.
 //! DIFFERS   The log is rate-limited; the reference writes a record for every reduction.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use serde_json::value::RawValue;
 use slog::Logger;
@@ -13,7 +13,7 @@ use crate::config::{QueryServerConfig, ReduceLimit};
 use crate::logging::RepeatLimiter;
 use crate::otp::clock::Clock;
 use crate::query_server::call::{Call, call_log};
-use crate::query_server::told::Level;
+use crate::query_server::lock;
 
 /// When a sum is too long for a reduction (`reduce_limit` and its companions).
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -58,15 +58,6 @@ pub struct ReduceContext<'a> {
 }
 
 impl ReduceContext<'_> {
-    /// A context without a view, a limit or a log.
-    #[cfg(test)]
-    pub(crate) const NONE: Self = Self {
-        limit: SumLimit::NONE,
-        name: "",
-        log: None,
-        call: None,
-    };
-
     /// Replaces a sum that is too long with an error, or only logs it. `input` returns the size of the summands; it
     /// is called only if needed.
     pub(super) fn check(&self, sum: Box<RawValue>, input: impl FnOnce() -> u64) -> Box<RawValue> {
@@ -95,7 +86,7 @@ impl ReduceContext<'_> {
             return error_object(&reason, None);
         }
         if let Some(call) = self.call {
-            call.remark(Level::Warning, &reason);
+            call.warn(reason);
         }
         sum
     }
@@ -120,13 +111,9 @@ impl OverflowLog {
     }
 
     fn tell(&self, reason: &str, call: Option<&Arc<Call>>) {
-        let limiter = self.limiter.lock();
-        let admitted = limiter
-            .unwrap_or_else(PoisonError::into_inner)
-            .admit(self.clock.now());
+        let admitted = lock(&self.limiter).admit(self.clock.now());
         if let Some(suppressed) = admitted {
-            let log = call_log(call, &self.log);
-            slog::error!(log, "a built-in sum is too long"; "error" => reason,
+            slog::error!(call_log(call, &self.log), "a built-in sum is too long"; "error" => reason,
                 "suppressed" => suppressed);
         }
     }

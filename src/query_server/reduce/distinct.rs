@@ -13,7 +13,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use sha1::{Digest, Sha1};
 
-use super::bias::{BIASES, RAW_ESTIMATES};
+use super::bias::estimates;
 use super::{Fold, InvalidValue, ReduceRow, Reducer, quoted, raw};
 use json::erlang;
 
@@ -139,8 +139,7 @@ impl Fold for Sketch {
         term.clear();
         term.push(erlang::VERSION);
         erlang::json(row.key, term);
-        let hash = Sha1::digest(term);
-        let bits = hash
+        let bits = Sha1::digest(term)
             .iter()
             .take(size_of::<u64>())
             .fold(0, |bits, byte| bits << 8 | u64::from(*byte));
@@ -212,11 +211,10 @@ fn value_of(character: u8) -> Option<u8> {
 
 /// Returns the bias of a raw estimate: the mean bias of its nearest neighbours.
 fn bias(estimate: f64) -> f64 {
-    let distance = |place: usize| (RAW_ESTIMATES[place] - estimate).abs();
-    let mut places: Vec<usize> = (0..RAW_ESTIMATES.len()).collect();
-    places.sort_by(|one, two| distance(*one).total_cmp(&distance(*two)));
-    let nearest = &places[..NEIGHBOURS];
-    let sum: f64 = nearest.iter().map(|place| BIASES[*place]).sum();
+    let distance = |(known, _): &(f64, f64)| (known - estimate).abs();
+    let mut known: Vec<(f64, f64)> = estimates().collect();
+    known.sort_by(|one, two| distance(one).total_cmp(&distance(two)));
+    let sum: f64 = known[..NEIGHBOURS].iter().map(|(_, bias)| bias).sum();
     #[expect(clippy::cast_precision_loss, reason = "6")]
     let mean = sum / NEIGHBOURS as f64;
     mean

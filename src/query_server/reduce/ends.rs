@@ -18,7 +18,7 @@ use json::collation::Collation;
 use json::string::unescape;
 
 /// The collation of keys and values.
-pub(super) static COLLATION: LazyLock<Collation> = LazyLock::new(Collation::new);
+pub(super) static COLLATION: LazyLock<Collation> = LazyLock::new(Collation::default);
 
 /// The result without rows.
 const NOTHING: &str = "[]";

@@ -33,7 +33,7 @@ pub(crate) use sum::error_of;
 const QUOTED_MAX: usize = 200;
 
 /// Allowed N of `_top_N` and `_bottom_N`.
-const RANKS: std::ops::RangeInclusive<i64> = 1..=100;
+const RANKS: std::ops::RangeInclusive<u8> = 1..=100;
 
 /// A row for reducers: JSON texts.
 #[derive(Clone, Copy, Debug)]
@@ -59,7 +59,9 @@ pub(crate) trait Fold: Debug {
     ///
     /// # Errors
     /// [`InvalidValue`], of `_stats` only: `_sum` reports bad values in its result, as in CouchDB.
-    fn take(&mut self, row: &ReduceRow<'_>, scratch: &mut Vec<u8>) -> Result<(), InvalidValue>;
+    fn take(&mut self, row: &ReduceRow<'_>, scratch: &mut Vec<u8>) -> Result<(), InvalidValue> {
+        self.take_result(row.value, scratch)
+    }
 
     /// Adds an earlier result, as [`Self::take`] adds a row.
     ///
@@ -184,8 +186,9 @@ impl Builtin {
         for row in rows.clone() {
             total.take(&row, &mut scratch)?;
         }
-        let input = || rows.map(|row| row.size(&mut scratch)).sum();
-        Ok(self.checked(total.finish(), context, input))
+        Ok(self.checked(total.finish(), context, || {
+            rows.map(|row| row.size(&mut scratch)).sum()
+        }))
     }
 
     /// Reduces intermediate results to one.
@@ -201,12 +204,11 @@ impl Builtin {
         for value in values.clone() {
             total.take_result(value, &mut scratch)?;
         }
-        let input = || {
+        Ok(self.checked(total.finish(), context, || {
             values
                 .map(|value| erlang::size_of_result(value, &mut scratch))
                 .sum()
-        };
-        Ok(self.checked(total.finish(), context, input))
+        }))
     }
 
     /// Returns the result, or an error in its place if it is too long and `reduce_limit` refuses it. `input` returns
@@ -238,11 +240,21 @@ fn rank(count: &str) -> Result<u8, UnknownReducer> {
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(UnknownReducer::InvalidRank);
     }
-    let count: Option<i64> = count.parse().ok();
+    let count = count.parse::<u8>().ok();
     let count = count.filter(|count| RANKS.contains(count));
-    count
-        .and_then(|count| u8::try_from(count).ok())
-        .ok_or(UnknownReducer::RankOutOfBounds)
+    count.ok_or(UnknownReducer::RankOutOfBounds)
+}
+
+/// Writes an array.
+fn write_array<T>(elements: &[T], text: &mut String, write: impl Fn(&T, &mut String)) {
+    text.push('[');
+    for (index, element) in elements.iter().enumerate() {
+        if index > 0 {
+            text.push(',');
+        }
+        write(element, text);
+    }
+    text.push(']');
 }
 
 /// Makes a value from JSON text built here.

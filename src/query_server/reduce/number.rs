@@ -33,8 +33,7 @@ impl Number {
     /// Parses a JSON text; `None` if it is not a number, or too large.
     #[inline]
     pub(super) fn parse(json: &str) -> Option<Self> {
-        let bytes = json.as_bytes();
-        let (negative, digits) = match bytes {
+        let (negative, digits) = match json.as_bytes() {
             [b'-', digits @ ..] => (true, digits),
             digits => (false, digits),
         };
@@ -63,8 +62,8 @@ impl Number {
             return Some(Vec::new());
         }
         // A comma inside an element leaves parts that are not numbers.
-        let elements = inside.split(',');
-        elements
+        inside
+            .split(',')
             .map(|element| Self::parse(element.trim_ascii()))
             .collect()
     }
@@ -149,25 +148,19 @@ impl Number {
     /// Returns whether this number is less than another, by exact value regardless of kind.
     #[inline]
     pub(super) fn is_less(&self, other: &Self) -> bool {
-        #[expect(clippy::cast_precision_loss, reason = "checked to be exact")]
-        let small =
-            |integer: i128| (integer.unsigned_abs() <= EXACT_AS_FLOAT).then_some(integer as f64);
-        match (self, other) {
-            (Self::Integer(one), Self::Integer(two)) => return one < two,
-            (Self::Float(one), Self::Float(two)) => return one < two,
-            (Self::Integer(one), Self::Float(two)) => {
-                if let Some(one) = small(*one) {
-                    return one < *two;
-                }
-            }
-            (Self::Float(one), Self::Integer(two)) => {
-                if let Some(two) = small(*two) {
-                    return *one < two;
-                }
-            }
-            _ => {}
+        if let (Self::Integer(one), Self::Integer(two)) = (self, other) {
+            return one < two;
         }
-        self.sort_key() < other.sort_key()
+        #[expect(clippy::cast_precision_loss, reason = "checked to be exact")]
+        let exact = |number: &Self| match number {
+            Self::Integer(small) if small.unsigned_abs() <= EXACT_AS_FLOAT => Some(*small as f64),
+            Self::Integer(_) | Self::Huge(_) => None,
+            Self::Float(float) => Some(*float),
+        };
+        match exact(self).zip(exact(other)) {
+            Some((one, two)) => one < two,
+            None => self.sort_key() < other.sort_key(),
+        }
     }
 
     fn sort_key(&self) -> Vec<u8> {

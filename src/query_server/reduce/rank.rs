@@ -63,8 +63,8 @@ impl Best {
             Ok(equal) if *value < *self.values[equal].1 => self.values[equal].1 = value.into(),
             Err(place) if place < self.count => {
                 self.values.truncate(self.count - 1);
-                let best = (key.as_slice().into(), value.into());
-                self.values.insert(place, best);
+                self.values
+                    .insert(place, (key.as_slice().into(), value.into()));
             }
             Ok(_) | Err(_) => {}
         }
@@ -79,11 +79,10 @@ impl Fold for Best {
 
     fn take_result(&mut self, result: &str, key: &mut Vec<u8>) -> Result<(), InvalidValue> {
         if !Elements::of(result).is_list() {
-            let problem = format!(
+            return Err(InvalidValue(format!(
                 "rank reducers merge lists of values, not '{}'",
                 quoted(result)
-            );
-            return Err(InvalidValue(problem));
+            )));
         }
         Elements::of(result).for_each(|value| self.take_value(value, key));
         Ok(())

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::number::Number;
-use super::{Fold, InvalidValue, ReduceRow, Reducer, quoted, raw};
+use super::{Fold, InvalidValue, Reducer, quoted, raw, write_array};
 use json::cursor::Elements;
 
 pub(super) const STATS: Reducer = Reducer::new("_stats", |_| Box::<StatsTotal>::default());
@@ -118,27 +118,29 @@ impl Stats {
         if let Some(number) = Number::parse(value) {
             return self.take_number(number).ok_or_else(|| too_large(value));
         }
-        let other = Self::of_value(value, ValuePosition::Later)?;
-        self.merge(other).ok_or_else(|| too_large(value))
+        if !value.starts_with('{') {
+            return Err(InvalidValue(format!(
+                "The _stats function requires that map values be numbers or arrays of numbers, \
+                 not '{}'",
+                quoted(value)
+            )));
+        }
+        self.merge(Self::of_object(value)?)
+            .ok_or_else(|| too_large(value))
     }
 
-    fn of_value(value: &str, place: ValuePosition) -> Result<Self, InvalidValue> {
+    /// Makes the statistics of a first value, a number or an object.
+    fn of_first(value: &str) -> Result<Self, InvalidValue> {
         if let Some(number) = Number::parse(value) {
             return Self::of_number(number).ok_or_else(|| too_large(value));
         }
         if value.starts_with('{') {
             return Self::of_object(value);
         }
-        Err(match place {
-            ValuePosition::First => {
-                InvalidValue(format!("non-numeric _stats input: {}", quoted(value)))
-            }
-            ValuePosition::Later => InvalidValue(format!(
-                "The _stats function requires that map values be numbers or arrays of numbers, \
-                 not '{}'",
-                quoted(value)
-            )),
-        })
+        Err(InvalidValue(format!(
+            "non-numeric _stats input: {}",
+            quoted(value)
+        )))
     }
 
     fn write(&self, text: &mut String) {
@@ -162,13 +164,6 @@ fn too_large(value: &str) -> InvalidValue {
     ))
 }
 
-/// The position of a value, which the reference's errors distinguish.
-#[derive(Clone, Copy)]
-enum ValuePosition {
-    First,
-    Later,
-}
-
 /// The statistics of values so far, or of each of their elements.
 #[derive(Debug)]
 enum Total {
@@ -179,12 +174,13 @@ enum Total {
 impl Total {
     fn of_first(value: &str, depth: usize) -> Result<Self, InvalidValue> {
         let Some(elements) = elements(value, depth)? else {
-            return Stats::of_value(value, ValuePosition::First).map(Self::One);
+            return Stats::of_first(value).map(Self::One);
         };
-        let totals = elements
+        elements
             .into_iter()
-            .map(|element| Self::of_first(element, depth + 1));
-        totals.collect::<Result<_, _>>().map(Self::Many)
+            .map(|element| Self::of_first(element, depth + 1))
+            .collect::<Result<_, _>>()
+            .map(Self::Many)
     }
 
     fn take(&mut self, value: &str) -> Result<(), InvalidValue> {
@@ -199,11 +195,12 @@ impl Total {
             && many.iter().all(is_number)
         {
             let mut pairs = many.iter_mut().zip(numbers);
-            let done = pairs.try_for_each(|(total, number)| match total {
-                Self::One(stats) => stats.take_number(number),
-                Self::Many(_) => None,
-            });
-            return done.ok_or_else(|| too_large(value));
+            return pairs
+                .try_for_each(|(total, number)| match total {
+                    Self::One(stats) => stats.take_number(number),
+                    Self::Many(_) => None,
+                })
+                .ok_or_else(|| too_large(value));
         }
         // The depth of the first value was checked, and later values are followed no deeper than that.
         match elements(value, 0)? {
@@ -221,18 +218,10 @@ impl Total {
     }
 
     fn write(&self, text: &mut String) {
-        let many = match self {
-            Self::One(stats) => return stats.write(text),
-            Self::Many(many) => many,
-        };
-        text.push('[');
-        for (index, total) in many.iter().enumerate() {
-            if index > 0 {
-                text.push(',');
-            }
-            total.write(text);
+        match self {
+            Self::One(stats) => stats.write(text),
+            Self::Many(many) => write_array(many, text, Self::write),
         }
-        text.push(']');
     }
 }
 
@@ -242,8 +231,9 @@ fn elements(value: &str, depth: usize) -> Result<Option<Vec<&str>>, InvalidValue
         return Ok(None);
     }
     if depth == DEPTH_MAX {
-        let problem = format!("_stats input is nested more than {DEPTH_MAX} levels deep");
-        return Err(InvalidValue(problem));
+        return Err(InvalidValue(format!(
+            "_stats input is nested more than {DEPTH_MAX} levels deep"
+        )));
     }
     Ok(Some(Elements::of(value).collect()))
 }
@@ -253,10 +243,6 @@ fn elements(value: &str, depth: usize) -> Result<Option<Vec<&str>>, InvalidValue
 struct StatsTotal(Option<Total>);
 
 impl Fold for StatsTotal {
-    fn take(&mut self, row: &ReduceRow<'_>, scratch: &mut Vec<u8>) -> Result<(), InvalidValue> {
-        self.take_result(row.value, scratch)
-    }
-
     fn take_result(&mut self, value: &str, _: &mut Vec<u8>) -> Result<(), InvalidValue> {
         match &mut self.0 {
             Some(total) => total.take(value),

@@ -13,7 +13,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::number::Number;
-use super::{Fold, InvalidValue, ReduceRow, Reducer, raw};
+use super::{Fold, InvalidValue, Reducer, raw, write_array};
 use json::cursor::{Elements, Members};
 use json::string::unescape;
 
@@ -75,26 +75,15 @@ impl SumTotal {
         let added = match total {
             Sum::Number(sum) => add_number(sum, value),
             Sum::Array(sums) => add_numbers(sums, value),
-            Sum::Object(_) | Sum::Untouched(_) => Added::NotYet,
+            Sum::Object(_) | Sum::Untouched(_) => None,
         };
-        match added {
-            Added::Done => {}
-            Added::TooLarge => self.0 = Err(error_object(BAD_VALUE, Some(value))),
-            Added::NotYet => {
-                if let Err(failure) = total.add(value, 0) {
-                    self.0 = Err(failure.into_result());
-                }
-            }
+        if let Err(error) = added.unwrap_or_else(|| total.add(value, 0)) {
+            self.0 = Err(error);
         }
     }
 }
 
 impl Fold for SumTotal {
-    fn take(&mut self, row: &ReduceRow<'_>, _: &mut Vec<u8>) -> Result<(), InvalidValue> {
-        self.take_value(row.value);
-        Ok(())
-    }
-
     fn take_result(&mut self, result: &str, _: &mut Vec<u8>) -> Result<(), InvalidValue> {
         self.take_value(result);
         Ok(())
@@ -111,69 +100,44 @@ impl Fold for SumTotal {
     }
 }
 
-/// Result of adding in place, which works for most values: numbers, and arrays of numbers.
-enum Added {
-    Done,
-    /// The sum exceeds the range of floats.
-    TooLarge,
-    /// Nothing was added: in-place addition does not support these values.
-    NotYet,
+/// The result of adding a value: an error is the error object, which replaces the sum.
+type Added = Result<(), Box<RawValue>>;
+
+/// Makes the error of a value that cannot be added.
+fn bad_value(cause: &str) -> Box<RawValue> {
+    error_object(BAD_VALUE, Some(cause))
 }
 
+/// Adds in place, as most values can be; `None`: nothing was added, as the value is not a number.
 #[inline]
-fn add_number(sum: &mut Number, value: &str) -> Added {
-    let Some(number) = Number::parse(value) else {
-        return Added::NotYet;
-    };
-    let Some(more) = sum.add(&number) else {
-        return Added::TooLarge;
-    };
-    *sum = more;
-    Added::Done
+fn add_number(sum: &mut Number, value: &str) -> Option<Added> {
+    let number = Number::parse(value)?;
+    Some(match sum.add(&number) {
+        Some(more) => {
+            *sum = more;
+            Ok(())
+        }
+        None => Err(bad_value(value)),
+    })
 }
 
-fn add_numbers(sums: &mut Vec<Sum>, value: &str) -> Added {
-    let Some(numbers) = Number::parse_array(value) else {
-        return Added::NotYet;
-    };
+/// Like [`add_number`], for arrays of numbers.
+fn add_numbers(sums: &mut Vec<Sum>, value: &str) -> Option<Added> {
+    let numbers = Number::parse_array(value)?;
     let is_number = |sum: &Sum| matches!(sum, Sum::Number(_));
     if !sums.iter().take(numbers.len()).all(is_number) {
-        return Added::NotYet;
+        return None;
     }
     for (index, number) in numbers.into_iter().enumerate() {
-        let more = match sums.get(index) {
-            Some(Sum::Number(sum)) => sum.add(&number),
-            _ => Some(number),
-        };
-        let Some(more) = more.map(Sum::Number) else {
-            return Added::TooLarge;
-        };
         match sums.get_mut(index) {
-            Some(sum) => *sum = more,
-            None => sums.push(more),
+            Some(Sum::Number(sum)) => match sum.add(&number) {
+                Some(more) => *sum = more,
+                None => return Some(Err(bad_value(value))),
+            },
+            _ => sums.push(Sum::Number(number)),
         }
     }
-    Added::Done
-}
-
-/// Why a value was not added.
-enum Failure<'a> {
-    /// The value cannot be added.
-    Cause(&'a str),
-    /// An array's element cannot be added: this is the sum so far, from that element on.
-    Rest(String),
-    /// It is the error object of an earlier sum.
-    Earlier(&'a str),
-}
-
-impl Failure<'_> {
-    fn into_result(self) -> Box<RawValue> {
-        match self {
-            Self::Cause(cause) => error_object(BAD_VALUE, Some(cause)),
-            Self::Rest(rest) => error_object(BAD_VALUE, Some(&rest)),
-            Self::Earlier(error) => raw(error.to_owned()),
-        }
-    }
+    Some(Ok(()))
 }
 
 /// One level of an addable value.
@@ -228,14 +192,22 @@ impl Sum {
         })
     }
 
-    fn add<'a>(&mut self, value: &'a str, depth: usize) -> Result<(), Failure<'a>> {
-        let bad = || Failure::Cause(value);
+    fn add(&mut self, value: &str, depth: usize) -> Added {
+        let bad = || bad_value(value);
         if depth > DEPTH_MAX {
             return Err(bad());
         }
         let summand = Summand::read(value).ok_or_else(bad)?;
-        if let Summand::Object(members) = &summand {
-            check_error(members, value)?;
+        // An object with a member `error` cannot be added; the error of an earlier sum remains.
+        if let Summand::Object(members) = &summand
+            && let Some(name) = members.get(ERROR)
+        {
+            let is_earlier = name.starts_with('"') && unescape(name) == ERROR_NAME;
+            return Err(if is_earlier {
+                raw(value.to_owned())
+            } else {
+                bad()
+            });
         }
         if let Self::Untouched(first) = self {
             *self = Self::read(first).ok_or_else(bad)?;
@@ -253,8 +225,14 @@ impl Sum {
                 add_arrays(total, &elements, value)?;
             }
             (Self::Array(total), Summand::Number(_)) => add_arrays(total, &[value], value)?,
+            // The names end up in byte order.
             (Self::Object(total), Summand::Object(members)) => {
-                add_objects(total, members, depth)?;
+                for (name, value) in members {
+                    match total.get_mut(&*name) {
+                        Some(sum) => sum.add(value, depth + 1)?,
+                        None => drop(total.insert(name.into_owned(), Self::untouched(value))),
+                    }
+                }
             }
             (Self::Number(total), Summand::Object(_)) if total.is_zero() => {
                 *self = Self::untouched(value);
@@ -276,7 +254,7 @@ impl Sum {
         match self {
             Self::Number(number) => drop(write!(text, "{number}")),
             Self::Untouched(value) => text.push_str(value),
-            Self::Array(elements) => write_array(elements, text),
+            Self::Array(elements) => write_array(elements, text, Self::write),
             Self::Object(members) => {
                 for (index, (name, member)) in members.iter().enumerate() {
                     text.push(if index == 0 { '{' } else { ',' });
@@ -290,20 +268,8 @@ impl Sum {
     }
 }
 
-fn write_array(elements: &[Sum], text: &mut String) {
-    for (index, element) in elements.iter().enumerate() {
-        text.push(if index == 0 { '[' } else { ',' });
-        element.write(text);
-    }
-    text.push_str(if elements.is_empty() { "[]" } else { "]" });
-}
-
 /// Adds arrays element by element; the tail of the longer one is kept.
-fn add_arrays<'a>(
-    total: &mut Vec<Sum>,
-    elements: &[&str],
-    value: &'a str,
-) -> Result<(), Failure<'a>> {
+fn add_arrays(total: &mut Vec<Sum>, elements: &[&str], value: &str) -> Added {
     for (index, element) in elements.iter().enumerate() {
         let Some(sum) = total.get_mut(index) else {
             total.push(Sum::untouched(element));
@@ -311,41 +277,10 @@ fn add_arrays<'a>(
         };
         let (Some(one), Some(other)) = (sum.number(), Number::parse(element)) else {
             let mut rest = String::new();
-            write_array(&total[index..], &mut rest);
-            return Err(Failure::Rest(rest));
+            write_array(&total[index..], &mut rest, Sum::write);
+            return Err(bad_value(&rest));
         };
-        *sum = Sum::Number(one.add(&other).ok_or(Failure::Cause(value))?);
+        *sum = Sum::Number(one.add(&other).ok_or_else(|| bad_value(value))?);
     }
     Ok(())
-}
-
-/// Adds objects member by member; the names end up in byte order.
-fn add_objects<'a>(
-    total: &mut BTreeMap<String, Sum>,
-    members: BTreeMap<Cow<'a, str>, &'a str>,
-    depth: usize,
-) -> Result<(), Failure<'a>> {
-    for (name, value) in members {
-        match total.get_mut(&*name) {
-            Some(sum) => sum.add(value, depth + 1)?,
-            None => drop(total.insert(name.into_owned(), Sum::untouched(value))),
-        }
-    }
-    Ok(())
-}
-
-/// Refuses an object with a member `error`, which cannot be added.
-fn check_error<'a>(
-    members: &BTreeMap<Cow<'_, str>, &str>,
-    value: &'a str,
-) -> Result<(), Failure<'a>> {
-    match members.get(ERROR) {
-        None => Ok(()),
-        Some(name) if is_string(name, ERROR_NAME) => Err(Failure::Earlier(value)),
-        Some(_) => Err(Failure::Cause(value)),
-    }
-}
-
-fn is_string(value: &str, text: &str) -> bool {
-    value.starts_with('"') && unescape(value) == text
 }

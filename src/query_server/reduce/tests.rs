@@ -11,6 +11,16 @@ const LIMIT: SumLimit = SumLimit {
     ratio: 5.0,
 };
 
+impl ReduceContext<'_> {
+    /// A context without a limit.
+    const NONE: Self = Self {
+        limit: SumLimit::NONE,
+        name: "",
+        log: None,
+        call: None,
+    };
+}
+
 fn texts(values: &[&str]) -> Vec<Box<RawValue>> {
     let text = |json: &&str| RawValue::from_string((*json).to_owned()).unwrap();
     values.iter().map(text).collect()

@@ -1,4 +1,4 @@
-//! Events of documents, and actions: the input and output of [`DocTable::handle`](super::DocTable::handle).
+//! Events of a document, and actions: the input and output of [`DocTable::handle`](super::DocTable::handle).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,23 +13,13 @@ pub(crate) struct Attempt(pub u64);
 /// An event.
 #[derive(Clone, Debug)]
 pub(crate) enum Event {
-    /// A document was written, or exists at the start.
-    Changed {
-        /// Its id.
-        doc: String,
-        /// Its current request.
-        wish: Wish,
-    },
+    /// The document was written, or exists at the start: its current request.
+    Changed(Wish),
     /// The version just reported by [`Event::Changed`] has no replication state, so this service did not write it:
     /// this service always writes an error with a state.
-    Written {
-        /// Its id.
-        doc: String,
-    },
+    Written,
     /// The id of a replication was computed, or cannot be computed yet.
     Identified {
-        /// The document.
-        doc: String,
         /// Its attempt.
         attempt: Attempt,
         /// The id, or why there is none yet.
@@ -37,8 +27,6 @@ pub(crate) enum Event {
     },
     /// The scheduler has accepted or refused a job.
     Scheduled {
-        /// The document.
-        doc: String,
         /// Its attempt.
         attempt: Attempt,
         /// The job.
@@ -46,34 +34,10 @@ pub(crate) enum Event {
         /// Whether the id was free, or already this document's.
         result: Result<(), Taken>,
     },
-    /// A requested time was reached.
-    Due {
-        /// The document.
-        doc: String,
-        /// The attempt that requested it.
-        attempt: Attempt,
-    },
-    /// A job has finished.
-    Completed {
-        /// The document.
-        doc: String,
-        /// The job.
-        job: ReplicationId,
-    },
-}
-
-impl Event {
-    /// Returns the document of the event.
-    pub fn doc(&self) -> &str {
-        match self {
-            Self::Changed { doc, .. }
-            | Self::Written { doc }
-            | Self::Identified { doc, .. }
-            | Self::Scheduled { doc, .. }
-            | Self::Due { doc, .. }
-            | Self::Completed { doc, .. } => doc,
-        }
-    }
+    /// The time that this attempt requested was reached.
+    Due(Attempt),
+    /// This job has finished.
+    Completed(ReplicationId),
 }
 
 /// Why a document has no job for now.
@@ -125,8 +89,6 @@ pub(crate) enum Taken {
 pub(crate) enum RowAction {
     /// Compute the id of a replication, and report [`Event::Identified`].
     Identify {
-        /// The document.
-        doc: String,
         /// The attempt.
         attempt: Attempt,
         /// The replication.
@@ -134,8 +96,6 @@ pub(crate) enum RowAction {
     },
     /// Pass a job to the scheduler, and report [`Event::Scheduled`].
     Schedule {
-        /// The document.
-        doc: String,
         /// The attempt.
         attempt: Attempt,
         /// The job.
@@ -144,23 +104,16 @@ pub(crate) enum RowAction {
         replication: Arc<Replication>,
     },
     /// Remove a job, which may be gone already.
-    RemoveJob {
-        /// The job.
-        job: ReplicationId,
-    },
-    /// Write into a document that its replication will never run.
+    RemoveJob(ReplicationId),
+    /// Write into the document that its replication will never run.
     WriteFailed {
-        /// The document.
-        doc: String,
         /// The reason.
         reason: String,
         /// Its replication; `None` if unknown.
         replication: Option<Arc<Replication>>,
     },
-    /// Write a temporary error into a document.
+    /// Write a temporary error into the document.
     WriteError {
-        /// The document.
-        doc: String,
         /// The error.
         reason: String,
         /// Its replication.
@@ -168,8 +121,6 @@ pub(crate) enum RowAction {
     },
     /// Report [`Event::Due`] after a random time between `least` and `most`.
     Wake {
-        /// The document.
-        doc: String,
         /// The attempt.
         attempt: Attempt,
         /// Minimum.

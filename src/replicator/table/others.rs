@@ -16,7 +16,7 @@ use store::fleet::StatusOf;
 /// Another daemon's report about a document.
 #[derive(Clone, Debug)]
 pub(super) struct Other {
-    class: Class,
+    pub class: Class,
     status: Arc<OtherStatus>,
 }
 
@@ -25,11 +25,6 @@ impl Known {
     pub(super) fn other(&self) -> Option<&Other> {
         let is_left_to_others = self.stored == Some(0) && self.row.is_none();
         self.other.as_ref().filter(|_| is_left_to_others)
-    }
-
-    /// Returns the class in the other daemon's report, if that counts.
-    pub(super) fn class_of_other(&self) -> Option<Class> {
-        self.other().map(|other| other.class)
     }
 }
 
@@ -41,7 +36,7 @@ pub(super) struct Changed {
 }
 
 impl Changed {
-    pub(super) fn add(&mut self, of: StatusOf) {
+    pub fn add(&mut self, of: StatusOf) {
         if self.queued.insert(of.clone()) {
             self.queue.push_back(of);
         }
@@ -71,8 +66,10 @@ impl DocTable {
         let Some(changed) = &mut self.changed else {
             return;
         };
-        let own = self.known.iter().filter(|(_, known)| known.row.is_some());
-        own.for_each(|(id, _)| changed.add(StatusOf::Document(Arc::clone(id))));
+        self.known
+            .iter()
+            .filter(|(_, known)| known.row.is_some())
+            .for_each(|(id, _)| changed.add(StatusOf::Document(Arc::clone(id))));
     }
 
     /// Removes and returns at most `most` changes.
@@ -99,27 +96,28 @@ impl DocTable {
 
     /// Returns another daemon's report about a document that requests a replication and has no row here.
     pub fn other(&self, id: &str) -> Option<Arc<OtherStatus>> {
-        let other = self.known.get(id)?.other()?;
-        Some(Arc::clone(&other.status))
+        Some(Arc::clone(&self.known.get(id)?.other()?.status))
     }
 
     /// Returns the reports that [`Self::other`] would return for all documents.
     pub fn others(&self) -> Vec<Arc<OtherStatus>> {
-        let others = self.known.values().filter_map(Known::other);
-        others.map(|other| Arc::clone(&other.status)).collect()
+        self.known
+            .values()
+            .filter_map(Known::other)
+            .map(|other| Arc::clone(&other.status))
+            .collect()
     }
 
     /// Forgets reports that were read before this time, if their documents are missing or request nothing: a status
     /// may arrive before its document, but not this much earlier.
     pub fn forget_others(&mut self, before: Instant) {
-        let is_over = |known: &Known| {
-            let other = known.other.as_ref();
-            known.stored != Some(0) && other.is_some_and(|other| other.status.read < before)
-        };
         let over: Vec<Arc<str>> = self
             .known
             .iter()
-            .filter(|(_, known)| is_over(known))
+            .filter(|(_, known)| {
+                let other = known.other.as_ref();
+                known.stored != Some(0) && other.is_some_and(|other| other.status.read < before)
+            })
             .map(|(id, _)| Arc::clone(id))
             .collect();
         for id in over {
@@ -146,9 +144,11 @@ impl DocTable {
 
     /// Returns the state of a document in this daemon's lists.
     pub fn state_of(&self, id: &str) -> DocState {
-        let class = self.known.get(id).and_then(Known::class);
-        let state = class.and_then(DocState::of_class);
-        state.unwrap_or(DocState::Initializing)
+        self.known
+            .get(id)
+            .and_then(Known::class)
+            .and_then(DocState::of_class)
+            .unwrap_or(DocState::Initializing)
     }
 }
 

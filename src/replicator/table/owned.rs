@@ -16,7 +16,7 @@ use policy::ownership::{Claim, DocId};
 pub(super) struct OwnedDoc {
     lease: Arc<DocLease>,
     /// The sequence number of the latest version seen, if any.
-    seen: Option<u64>,
+    pub seen: Option<u64>,
     /// The number of pieces of work that must end before the document can be released.
     under_way: usize,
     is_stopping: bool,
@@ -36,22 +36,11 @@ pub(crate) struct ClaimWork {
     pub claim: Claim,
 }
 
-impl OwnedDoc {
-    /// Marks the document to be read again.
-    pub(super) const fn forget_seen(&mut self) {
-        self.seen = None;
-    }
-
-    fn claim(&self) -> Claim {
-        self.lease.claim()
-    }
-}
-
 impl Known {
     fn owned_by(&mut self, claim: Claim) -> Option<&mut OwnedDoc> {
         self.owned
             .as_deref_mut()
-            .filter(|owned| owned.claim() == claim)
+            .filter(|owned| owned.lease.claim == claim)
     }
 }
 
@@ -103,7 +92,8 @@ impl DocTable {
 
     /// Returns whether a document is owned under this claim, stopping or not.
     pub fn has(&self, doc: &str, claim: Claim) -> bool {
-        self.owned(doc).is_some_and(|owned| owned.claim() == claim)
+        self.owned(doc)
+            .is_some_and(|owned| owned.lease.claim == claim)
     }
 
     /// Begins work that must end before a document is released; `None` if it is not owned.
@@ -112,8 +102,10 @@ impl DocTable {
         let name = Arc::clone(name);
         let owned = self.known.get_mut(doc)?.owned.as_deref_mut()?;
         owned.under_way += 1;
-        let claim = owned.claim();
-        Some(ClaimWork { doc: name, claim })
+        Some(ClaimWork {
+            doc: name,
+            claim: owned.lease.claim,
+        })
     }
 
     /// Ends work that [`Self::begin`] began.
@@ -133,20 +125,22 @@ impl DocTable {
         if known.row.is_some() || owned.under_way > 0 || !is_over {
             return None;
         }
-        let (doc, claim) = (Arc::clone(name), owned.claim());
+        let (doc, claim) = (Arc::clone(name), owned.lease.claim);
         self.change(&doc, |known| known.owned = None);
         Some(ClaimWork { doc, claim })
     }
 
     /// Returns all owned documents.
     pub fn all_owned(&self) -> Vec<ClaimWork> {
-        let all = self.known.iter().filter_map(|(doc, known)| {
-            Some(ClaimWork {
-                doc: Arc::clone(doc),
-                claim: known.owned.as_ref()?.claim(),
+        self.known
+            .iter()
+            .filter_map(|(doc, known)| {
+                Some(ClaimWork {
+                    doc: Arc::clone(doc),
+                    claim: known.owned.as_ref()?.lease.claim,
+                })
             })
-        });
-        all.collect()
+            .collect()
     }
 
     fn owned(&self, doc: &str) -> Option<&OwnedDoc> {

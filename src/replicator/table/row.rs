@@ -59,7 +59,7 @@ pub(crate) struct Row {
 
 impl RowState {
     /// Returns its state in lists of documents.
-    pub(crate) const fn shown(self) -> DocState {
+    pub const fn shown(self) -> DocState {
         match self {
             Self::Initializing => DocState::Initializing,
             Self::Error => DocState::Error,
@@ -71,9 +71,8 @@ impl RowState {
 
 impl Row {
     /// Returns the action that requests the id of the replication.
-    fn identify(&self, doc: String) -> RowAction {
+    fn identify(&self) -> RowAction {
         RowAction::Identify {
-            doc,
             attempt: self.attempt,
             replication: Arc::clone(&self.replication),
         }
@@ -82,6 +81,8 @@ impl Row {
 
 /// The context of a document's event: the document's row, and what all rows share.
 pub(super) struct RowTurn<'t> {
+    /// The document.
+    pub doc: &'t str,
     /// `None` while the document requests nothing.
     pub row: &'t mut Option<Box<Row>>,
     /// The number of attempts so far.
@@ -95,26 +96,35 @@ impl RowTurn<'_> {
     /// Handles an event, and returns the actions.
     pub fn handle(&mut self, event: Event) -> Vec<RowAction> {
         match event {
-            Event::Changed { doc, wish } => self.changed(doc, wish),
-            Event::Written { doc } => self.written(doc),
+            Event::Changed(Wish::Run(replication)) => self.wanted(replication),
+            Event::Changed(Wish::Nothing) => self.forget(),
+            Event::Changed(Wish::Broken {
+                reason,
+                replication,
+            }) => {
+                let mut actions = self.forget();
+                actions.push(RowAction::WriteFailed {
+                    reason,
+                    replication,
+                });
+                actions
+            }
+            Event::Written => self.written(),
             Event::Identified {
-                doc,
                 attempt,
                 result: Ok(job),
-            } => self.identified(doc, attempt, job),
+            } => self.identified(attempt, job),
             Event::Identified {
-                doc,
                 attempt,
                 result: Err(why),
-            } => self.failed_for_now(doc, attempt, why),
+            } => self.failed_for_now(attempt, why),
             Event::Scheduled {
-                doc,
                 attempt,
                 job,
                 result,
-            } => self.scheduled(doc, attempt, job, result),
-            Event::Due { doc, attempt } => self.due(doc, attempt),
-            Event::Completed { job, .. } => {
+            } => self.scheduled(attempt, job, result),
+            Event::Due(attempt) => self.due(attempt),
+            Event::Completed(job) => {
                 if self.has_job(&job) {
                     *self.row = None;
                 }
@@ -139,33 +149,16 @@ impl RowTurn<'_> {
         Attempt(*self.attempts)
     }
 
-    fn changed(&mut self, doc: String, wish: Wish) -> Vec<RowAction> {
-        match wish {
-            Wish::Run(replication) => self.wanted(doc, replication),
-            Wish::Nothing => self.forget(),
-            Wish::Broken {
-                reason,
-                replication,
-            } => {
-                let mut actions = self.forget();
-                actions.push(RowAction::WriteFailed {
-                    doc,
-                    reason,
-                    replication,
-                });
-                actions
-            }
-        }
-    }
-
     fn forget(&mut self) -> Vec<RowAction> {
-        let job = self.row.take().and_then(|row| row.job);
-        job.map(|job| RowAction::RemoveJob { job })
+        self.row
+            .take()
+            .and_then(|row| row.job)
+            .map(RowAction::RemoveJob)
             .into_iter()
             .collect()
     }
 
-    fn wanted(&mut self, doc: String, replication: Arc<Replication>) -> Vec<RowAction> {
+    fn wanted(&mut self, replication: Arc<Replication>) -> Vec<RowAction> {
         let mut actions = match &self.row {
             Some(known) if known.replication.same_as(&replication) => return Vec::new(),
             Some(_) => self.forget(),
@@ -181,32 +174,32 @@ impl RowTurn<'_> {
             last_updated: self.now,
             attempt: self.next_attempt(),
         };
-        actions.push(row.identify(doc));
+        actions.push(row.identify());
         *self.row = Some(Box::new(row));
         actions
     }
 
     /// Retries a written document now if it has a temporary error.
-    fn written(&mut self, doc: String) -> Vec<RowAction> {
+    fn written(&mut self) -> Vec<RowAction> {
         let row = self.row.as_deref_mut();
         let Some(row) = row.filter(|row| row.state == RowState::Error) else {
             return Vec::new();
         };
         row.errors = 0;
         let attempt = row.attempt;
-        self.due(doc, attempt)
+        self.due(attempt)
     }
 
-    fn due(&mut self, doc: String, attempt: Attempt) -> Vec<RowAction> {
+    fn due(&mut self, attempt: Attempt) -> Vec<RowAction> {
         let next = self.next_attempt();
         let Some(row) = self.current(attempt) else {
             return Vec::new();
         };
         row.attempt = next;
-        vec![row.identify(doc)]
+        vec![row.identify()]
     }
 
-    fn identified(&mut self, doc: String, attempt: Attempt, job: ReplicationId) -> Vec<RowAction> {
+    fn identified(&mut self, attempt: Attempt, job: ReplicationId) -> Vec<RowAction> {
         let now = self.now;
         let Some(row) = self.current(attempt) else {
             return Vec::new();
@@ -215,13 +208,12 @@ impl RowTurn<'_> {
         if let Some(before) = row.job.take_if(|known| *known != job) {
             row.info = Some(format!("Replication id changed: {before} -> {job}"));
             row.last_updated = now;
-            actions.push(RowAction::RemoveJob { job: before });
+            actions.push(RowAction::RemoveJob(before));
         }
         actions.push(RowAction::Schedule {
             attempt,
             job: job.clone(),
             replication: Arc::clone(&row.replication),
-            doc,
         });
         row.job = Some(job);
         actions
@@ -229,24 +221,21 @@ impl RowTurn<'_> {
 
     fn scheduled(
         &mut self,
-        doc: String,
         attempt: Attempt,
         job: ReplicationId,
         result: Result<(), Taken>,
     ) -> Vec<RowAction> {
-        let (now, spread) = (
-            self.now,
-            (self.rows as u64 * 2 / 10).min(RECHECK_SPREAD_MAX),
-        );
+        let (doc, now) = (self.doc, self.now);
+        let spread = (self.rows as u64 * 2 / 10).min(RECHECK_SPREAD_MAX);
         let Some(row) = self.current(attempt) else {
             // The order to remove a job may have preceded the job.
             return if result.is_ok() && !self.has_job(&job) {
-                vec![RowAction::RemoveJob { job }]
+                vec![RowAction::RemoveJob(job)]
             } else {
                 Vec::new()
             };
         };
-        match result {
+        let reason = match result {
             Ok(()) => {
                 if row.state != RowState::Scheduled {
                     row.state = RowState::Scheduled;
@@ -259,42 +248,32 @@ impl RowTurn<'_> {
                 if !matches!(filter, Filter::Function { .. }) {
                     return Vec::new();
                 }
-                vec![RowAction::Wake {
-                    doc,
+                return vec![RowAction::Wake {
                     attempt,
                     least: RECHECK_MIN + Duration::from_secs(1),
                     most: RECHECK_MIN + Duration::from_secs(1 + spread),
-                }]
-            }
-            Err(Taken::Transient) => {
-                row.job = None;
-                let reason = format!(
-                    "Replication `{job}` specified by document `{doc}` already running as a \
-                     transient replication, started via `_replicate` API endpoint"
-                );
-                self.failed_for_now(doc, attempt, NotYet::new(reason, TAKEN))
-            }
-            Err(Taken::Former(other)) => {
-                row.job = None;
-                let reason = format!(
-                    "Replication `{job}` specified by document `{doc}` is still recorded for \
-                     document `{other}`"
-                );
-                self.failed_for_now(doc, attempt, NotYet::new(reason, TAKEN))
+                }];
             }
             Err(Taken::Document(other)) => {
-                let reason = already_started(&job, &doc, &other);
-                let replication = self.row.take().map(|row| row.replication);
-                vec![RowAction::WriteFailed {
-                    doc,
-                    reason,
-                    replication,
-                }]
+                return vec![RowAction::WriteFailed {
+                    reason: already_started(&job, doc, &other),
+                    replication: self.row.take().map(|row| row.replication),
+                }];
             }
-        }
+            Err(Taken::Transient) => format!(
+                "Replication `{job}` specified by document `{doc}` already running as a \
+                 transient replication, started via `_replicate` API endpoint"
+            ),
+            Err(Taken::Former(other)) => format!(
+                "Replication `{job}` specified by document `{doc}` is still recorded for \
+                 document `{other}`"
+            ),
+        };
+        row.job = None;
+        self.failed_for_now(attempt, NotYet::new(reason, TAKEN))
     }
 
-    fn failed_for_now(&mut self, doc: String, attempt: Attempt, why: NotYet) -> Vec<RowAction> {
+    fn failed_for_now(&mut self, attempt: Attempt, why: NotYet) -> Vec<RowAction> {
         let now = self.now;
         let Some(row) = self.current(attempt) else {
             return Vec::new();
@@ -304,17 +283,14 @@ impl RowTurn<'_> {
         (row.info, row.reason) = (Some(why.text.clone()), Some(why.short));
         let doublings = row.errors.min(BACKOFF_DOUBLINGS_MAX);
         row.errors = row.errors.saturating_add(1);
+        let write = RowAction::WriteError {
+            reason: why.text,
+            replication: Arc::clone(&row.replication),
+        };
         let wake = RowAction::Wake {
-            doc: doc.clone(),
             attempt,
             least: Duration::from_secs(1),
             most: Duration::from_secs(BACKOFF_BASE << doublings),
-        };
-        let replication = Arc::clone(&row.replication);
-        let write = RowAction::WriteError {
-            doc,
-            reason: why.text,
-            replication,
         };
         vec![write, wake]
     }

@@ -43,14 +43,10 @@ fn attempt(actions: &[RowAction]) -> Attempt {
 impl DocTable {
     /// Takes a document to a state, through the preceding ones.
     pub(crate) fn set_row(&mut self, id: &str, state: Option<RowState>) {
-        let (doc, now) = (id.to_owned(), WallTime::ZERO);
-        let wish = |wish| {
-            let doc = doc.clone();
-            Event::Changed { doc, wish }
-        };
-        self.handle(id, wish(Wish::Nothing), now);
+        let now = WallTime::ZERO;
+        self.handle(id, Event::Changed(Wish::Nothing), now);
         let Some(state) = state else { return };
-        let run = wish(Wish::Run(replication(id, &json!({}))));
+        let run = Event::Changed(Wish::Run(replication(id, &json!({}))));
         let attempt = attempt(&self.handle(id, run, now));
         let job: ReplicationId = "abc".parse().unwrap();
         let result = match state {
@@ -58,16 +54,11 @@ impl DocTable {
             RowState::Error => Err(NotYet::new("no", "no")),
             RowState::Scheduled => Ok(job.clone()),
         };
-        let identified = Event::Identified {
-            doc: doc.clone(),
-            attempt,
-            result,
-        };
+        let identified = Event::Identified { attempt, result };
         self.handle(id, identified, now);
         if state == RowState::Scheduled {
             let result = Ok(());
             let scheduled = Event::Scheduled {
-                doc,
                 attempt,
                 job,
                 result,
@@ -306,16 +297,14 @@ impl Pair {
                 let asked = replication(&doc, &json!({"target": format!("http://t/{number}")}));
                 let is_same = |row: &Row| row.replication.same_as(&asked);
                 let is_new = !self.table.row(&doc).is_some_and(is_same);
-                let wish = Wish::Run(asked);
-                let actions = self.event(at, Event::Changed { doc, wish });
+                let actions = self.event(at, Event::Changed(Wish::Run(asked)));
                 assert_eq!(actions.is_empty(), !is_new);
                 if is_new {
                     self.plain[at].row = Some(RowState::Initializing);
                 }
             }
             3 => {
-                let wish = Wish::Nothing;
-                self.event(at, Event::Changed { doc, wish });
+                self.event(at, Event::Changed(Wish::Nothing));
                 (self.plain[at].row, self.plain[at].attempt) = (None, None);
             }
             4 | 5 => {
@@ -326,12 +315,7 @@ impl Pair {
                 let result = is_known
                     .then(|| id.clone())
                     .ok_or_else(|| NotYet::new("no", "no"));
-                let known = Event::Identified {
-                    doc: doc.clone(),
-                    attempt,
-                    result,
-                };
-                self.event(at, known);
+                self.event(at, Event::Identified { attempt, result });
                 if !is_known {
                     self.plain[at].row = Some(RowState::Error);
                     return;
@@ -340,7 +324,6 @@ impl Pair {
                 self.event(
                     at,
                     Event::Scheduled {
-                        doc,
                         attempt,
                         job,
                         result,
@@ -349,8 +332,7 @@ impl Pair {
                 self.plain[at].row = Some(RowState::Scheduled);
             }
             6 => {
-                let late = Attempt(u64::MAX);
-                let actions = self.event(at, Event::Due { doc, attempt: late });
+                let actions = self.event(at, Event::Due(Attempt(u64::MAX)));
                 assert!(actions.is_empty(), "no row has this attempt");
             }
             7 => {
@@ -440,7 +422,7 @@ impl Pair {
             let row = self.table.row(&name(at));
             assert_eq!(row.map(|row| row.state), plain.row);
             let may_act = plain.claim.filter(|(_, is_stopping)| !is_stopping);
-            let lease = self.table.lease(&name(at)).map(|lease| lease.claim());
+            let lease = self.table.lease(&name(at)).map(|lease| lease.claim);
             assert_eq!(lease, may_act.map(|(claim, _)| claim));
         }
         let rows = self.plain.iter().filter(|one| one.row.is_some()).count();

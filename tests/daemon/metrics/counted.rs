@@ -20,7 +20,7 @@ fn counters(snapshot: &Snapshot) -> BTreeMap<String, u64> {
     let mut counters = BTreeMap::new();
     for family in &snapshot.families {
         let name = family.definition.prometheus;
-        if family.definition.unit == "µs" {
+        if family.definition.unit() == "µs" {
             continue;
         }
         for sample in &family.samples {

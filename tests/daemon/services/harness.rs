@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use settee::actors::pressure_gauge::Machine;
+use settee::actors::pressure_gauge::gauges;
 use settee::actors::proc_manager::GetStatus;
 use settee::client::Operator;
 use settee::config::reload::Change;
@@ -43,7 +43,7 @@ impl Daemon {
         let mut builder = settee::Daemon::builder().program(SETTEE);
         builder.sources = Some(sources);
         let proc = directory.path().to_owned();
-        builder.gauges = Machine { proc }.gauges();
+        builder.gauges = gauges(proc);
         let app = builder.start(config, Logger::root(log.clone(), slog::o!()));
         let app = app.await.unwrap();
         Self {

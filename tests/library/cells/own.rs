@@ -229,7 +229,8 @@ fn a_program_that_enters_its_own_cell_gets_only_the_given_environment() {
             cell: Cell::Own(SandboxMode::Standard),
         };
         let spawner = Spawner::start().unwrap();
-        let exit = spawner.spawn(command).await.unwrap().reap().await;
+        let (child, _pipes) = spawner.spawn(command).await.unwrap();
+        let exit = child.reap().await;
         assert!(exit.is_success(), "{exit}");
     });
 }

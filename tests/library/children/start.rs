@@ -80,7 +80,7 @@ async fn a_missing_program_is_started_once_per_request() {
         "{reason}"
     );
     assert!(reason.contains("couchpy: not found"), "{reason}");
-    let error = caller.get_clean_proc(&pool.any(), None).await.unwrap_err();
+    let error = caller.get_clean_proc(&pool.any()).await.unwrap_err();
     assert!(matches!(error, CallError::GetProc(_)), "{error}");
     assert_eq!(child.started().len(), 1 + 1);
     let What::Ddoc { ddoc, .. } = ddoc.what else {

@@ -118,25 +118,27 @@ pub(super) struct Cgroup {
 }
 
 impl Cgroup {
-    /// Makes the groups of this launcher's cell. `own` is the text of `/proc/self/cgroup`.
-    pub(super) fn make(root: &Path, own: &str, launcher: u32, spec: &CellSpec) -> Self {
+    /// Makes the groups of this launcher's cell.
+    pub(super) fn make(own: &OwnGroups, launcher: u32, spec: &CellSpec) -> Self {
         let mut made = Self::default();
         let limits = limits(spec);
         let name = name_of(launcher);
-        if let Some(base) = delegated(root, own) {
+        if let Some(base) = own.delegated() {
             made.make_v2(&base.join(name), &limits);
         } else {
             for limit in &limits {
-                made.make_v1(root, own, &name, limit);
+                made.make_v1(own, &name, limit);
             }
         }
         made
     }
 
-    fn make_v1(&mut self, root: &Path, own: &str, name: &str, limit: &Limit) {
-        let Some(base) = folder_v1(root, own, limit.controller) else {
-            let why = format!("there is no control group for {} here", limit.controller);
-            self.missing.insert(limit.layer, why);
+    fn make_v1(&mut self, own: &OwnGroups, name: &str, limit: &Limit) {
+        let Some(base) = own.v1(limit.controller) else {
+            self.missing.insert(
+                limit.layer,
+                format!("there is no control group for {} here", limit.controller),
+            );
             return;
         };
         let folder = base.join(name);
@@ -161,8 +163,11 @@ impl Cgroup {
         match made {
             Ok(start_in) => self.start_in = Some(start_in),
             Err(error) => {
-                let why = |limit: &Limit| (limit.layer, cannot(folder, &error));
-                return self.missing.extend(limits.iter().map(why));
+                return self.missing.extend(
+                    limits
+                        .iter()
+                        .map(|limit| (limit.layer, cannot(folder, &error))),
+                );
             }
         }
         self.entrance_v2 = open_to_write(&folder.join("cgroup.procs")).ok();
@@ -180,19 +185,23 @@ impl Cgroup {
     /// # Errors
     /// The system refuses.
     pub(super) fn enter(&self) -> io::Result<()> {
-        let enter = |mut entrance: &File| io::Write::write_all(&mut entrance, b"0");
-        self.entrances.iter().try_for_each(enter)
+        self.entrances
+            .iter()
+            .try_for_each(|mut entrance: &File| io::Write::write_all(&mut entrance, b"0"))
     }
 
     /// Returns which limits the cell's processes reached.
     pub(super) fn met(&self, spec: &CellSpec) -> Vec<MetLimit> {
         let counts = |files: &[(&str, &str)]| {
-            let counted = self.folders.iter().flat_map(|folder| {
-                files
-                    .iter()
-                    .map(|(file, event)| count_of(&folder.join(file), event))
-            });
-            counted.sum::<u64>() > 0
+            self.folders
+                .iter()
+                .flat_map(|folder| {
+                    files
+                        .iter()
+                        .map(|(file, event)| count_of(&folder.join(file), event))
+                })
+                .sum::<u64>()
+                > 0
         };
         let memory = [
             ("memory.events", "oom_kill"),
@@ -238,60 +247,110 @@ impl Cgroup {
     }
 }
 
-/// Returns whether the processor limit has throttled this launcher's cell so far.
-pub(crate) fn has_held_back(launcher: u32) -> bool {
-    let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    has_held_back_below(Path::new(ROOT), &own, launcher)
+/// The control groups that a process is in.
+pub struct OwnGroups {
+    root: PathBuf,
+    /// The text of `/proc/self/cgroup`.
+    own: String,
+    /// The effective user of the process.
+    user: u32,
 }
 
-fn has_held_back_below(root: &Path, own: &str, launcher: u32) -> bool {
-    let bases = [folder_v1(root, own, "cpu"), folder_v2(root, own)];
-    let cell = format!("{}/cpu.stat", name_of(launcher));
-    let counts = bases.into_iter().flatten();
-    counts
-        .map(|base| count_of(&base.join(&cell), "nr_throttled"))
-        .sum::<u64>()
-        > 0
-}
-
-/// Moves a service to a leaf of the group delegated to it: a group that contains processes cannot have limited
-/// subgroups.
-pub fn enter_leaf() {
-    let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    enter_leaf_below(Path::new(ROOT), &own, geteuid().as_raw());
-}
-
-/// A delegated group belongs to the service's user, and its parent does not.
-fn enter_leaf_below(root: &Path, own: &str, user: u32) {
-    let Some(group) = own_folder_v2(root, own) else {
-        return;
-    };
-    let is_own = |folder: &Path| fs::metadata(folder).is_ok_and(|folder| folder.uid() == user);
-    if is_own(&group) && !group.parent().is_some_and(is_own) {
-        let leaf = group.join(LEAF);
-        // Without it, layers are missing, and cells report why.
-        drop(make_folder(&leaf).and_then(|()| write(&leaf.join("cgroup.procs"), "0")));
-    }
-}
-
-/// Removes the groups of ended cells, at a service's start and end. Waits up to `rounds` times [`ROUND`] for groups
-/// whose processes are still ending.
-pub fn remove_abandoned(rounds: u32) {
-    let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    remove_abandoned_below(Path::new(ROOT), &own, rounds);
-}
-
-fn remove_abandoned_below(root: &Path, own: &str, rounds: u32) {
-    let bases_v1 = CONTROLLERS
-        .iter()
-        .filter_map(|name| folder_v1(root, own, name));
-    let bases: Vec<PathBuf> = bases_v1.chain(folder_v2(root, own)).collect();
-    for round in 0..=rounds {
-        let left: usize = bases.iter().map(|base| remove_abandoned_in(base)).sum();
-        if left == 0 || round == rounds {
-            return;
+impl OwnGroups {
+    /// Returns those of this process, as they are now.
+    pub fn read() -> Self {
+        Self {
+            root: ROOT.into(),
+            own: fs::read_to_string("/proc/self/cgroup").unwrap_or_default(),
+            user: geteuid().as_raw(),
         }
-        thread::sleep(ROUND);
+    }
+
+    /// Returns whether the processor limit has throttled this launcher's cell so far.
+    pub(crate) fn has_held_back(&self, launcher: u32) -> bool {
+        let cell = format!("{}/cpu.stat", name_of(launcher));
+        [self.v1("cpu"), self.above_own_v2()]
+            .into_iter()
+            .flatten()
+            .map(|base| count_of(&base.join(&cell), "nr_throttled"))
+            .sum::<u64>()
+            > 0
+    }
+
+    /// Moves a service to a leaf of the group delegated to it: a group that contains processes cannot have limited
+    /// subgroups. A delegated group belongs to the service's user, and its parent does not.
+    pub fn enter_leaf(&self) {
+        let Some(group) = self.own_v2() else {
+            return;
+        };
+        let is_own =
+            |folder: &Path| fs::metadata(folder).is_ok_and(|folder| folder.uid() == self.user);
+        if is_own(&group) && !group.parent().is_some_and(is_own) {
+            let leaf = group.join(LEAF);
+            // Without it, layers are missing, and cells report why.
+            drop(make_folder(&leaf).and_then(|()| write(&leaf.join("cgroup.procs"), "0")));
+        }
+    }
+
+    /// Removes the groups of ended cells, at a service's start and end. Waits up to `rounds` times [`ROUND`] for groups
+    /// whose processes are still ending.
+    pub fn remove_abandoned(&self, rounds: u32) {
+        let bases: Vec<PathBuf> = CONTROLLERS
+            .iter()
+            .filter_map(|name| self.v1(name))
+            .chain(self.above_own_v2())
+            .collect();
+        for round in 0..=rounds {
+            let left: usize = bases.iter().map(|base| remove_abandoned_in(base)).sum();
+            if left == 0 || round == rounds {
+                return;
+            }
+            thread::sleep(ROUND);
+        }
+    }
+
+    /// Finds the folder of the process's own group in the hierarchy of a controller.
+    fn v1(&self, controller: &str) -> Option<PathBuf> {
+        let path = self.own.lines().find_map(|line| {
+            let (_, rest) = line.split_once(':')?;
+            let (controllers, path) = rest.split_once(':')?;
+            controllers
+                .split(',')
+                .any(|known| known == controller)
+                .then_some(path)
+        })?;
+        let hierarchy = self.root.join(controller);
+        Some(hierarchy.join(path.trim_start_matches('/')))
+    }
+
+    /// Finds the version 2 folder of the process's own group, unless that is the whole hierarchy.
+    fn own_v2(&self) -> Option<PathBuf> {
+        let path = self
+            .own
+            .lines()
+            .find_map(|line| line.strip_prefix("0::/"))?;
+        (!path.is_empty()).then(|| self.root.join(path))
+    }
+
+    /// Finds the version 2 folder above the process's own group.
+    fn above_own_v2(&self) -> Option<PathBuf> {
+        self.own_v2()?.parent().map(Path::to_owned)
+    }
+
+    /// Finds the version 2 folder that allows groups with limits: the one above the process's own, since a group with
+    /// processes cannot have limited subgroups. Enables missing controllers.
+    fn delegated(&self) -> Option<PathBuf> {
+        let base = self.above_own_v2()?;
+        let there = fs::read_to_string(base.join("cgroup.controllers")).ok()?;
+        let control = base.join("cgroup.subtree_control");
+        let on = fs::read_to_string(&control).ok()?;
+        let is_in = |list: &str, name| list.split_whitespace().any(|known| known == name);
+        for name in CONTROLLERS {
+            if is_in(&there, name) && !is_in(&on, name) {
+                write(&control, &format!("+{name}")).ok()?;
+            }
+        }
+        is_in(&there, "memory").then_some(base)
     }
 }
 
@@ -301,11 +360,14 @@ fn remove_abandoned_in(base: &Path) -> usize {
     let own = own_prefix();
     let abandoned = entries.filter(|entry| {
         let name = entry.file_name();
-        launcher_of(&name.to_string_lossy(), &own)
-            .is_some_and(|launcher| test_kill_process(launcher) == Err(Errno::SRCH))
+        let launcher = name.to_str().and_then(|name| name.strip_prefix(&own));
+        let launcher = launcher.and_then(|number| Pid::from_raw(number.parse().ok()?));
+        launcher.is_some_and(|launcher| test_kill_process(launcher) == Err(Errno::SRCH))
     });
-    let removed = abandoned.map(|entry| fs::remove_dir(entry.path()));
-    removed.filter(Result::is_err).count()
+    abandoned
+        .map(|entry| fs::remove_dir(entry.path()))
+        .filter(Result::is_err)
+        .count()
 }
 
 /// Returns an event's count from a file, each line of which is a name and a number.
@@ -324,10 +386,6 @@ fn name_of(launcher: u32) -> String {
 fn own_prefix() -> String {
     let namespace = fs::metadata("/proc/self/ns/pid").map_or(0, |namespace| namespace.ino());
     format!("{PREFIX}{namespace}-")
-}
-
-fn launcher_of(name: &str, own_prefix: &str) -> Option<Pid> {
-    Pid::from_raw(name.strip_prefix(own_prefix)?.parse().ok()?)
 }
 
 fn make_folder(folder: &Path) -> io::Result<()> {
@@ -363,46 +421,6 @@ fn cannot(folder: &Path, error: &io::Error) -> String {
         "the control group '{}' cannot be made: {error}",
         folder.display()
     )
-}
-
-/// Finds the folder of the launcher's own group in the hierarchy of a controller.
-fn folder_v1(root: &Path, own: &str, controller: &str) -> Option<PathBuf> {
-    let path = own.lines().find_map(|line| {
-        let (_, rest) = line.split_once(':')?;
-        let (controllers, path) = rest.split_once(':')?;
-        controllers
-            .split(',')
-            .any(|known| known == controller)
-            .then_some(path)
-    })?;
-    Some(root.join(controller).join(path.trim_start_matches('/')))
-}
-
-/// Finds the version 2 folder of the process's own group, unless that is the whole hierarchy.
-fn own_folder_v2(root: &Path, own: &str) -> Option<PathBuf> {
-    let path = own.lines().find_map(|line| line.strip_prefix("0::/"))?;
-    (!path.is_empty()).then(|| root.join(path))
-}
-
-/// Finds the version 2 folder above the launcher's own group.
-fn folder_v2(root: &Path, own: &str) -> Option<PathBuf> {
-    own_folder_v2(root, own)?.parent().map(Path::to_owned)
-}
-
-/// Finds the version 2 folder that allows groups with limits: the one above the launcher's own, since a group with
-/// processes cannot have limited subgroups. Enables missing controllers.
-fn delegated(root: &Path, own: &str) -> Option<PathBuf> {
-    let base = folder_v2(root, own)?;
-    let there = fs::read_to_string(base.join("cgroup.controllers")).ok()?;
-    let control = base.join("cgroup.subtree_control");
-    let on = fs::read_to_string(&control).ok()?;
-    let is_in = |list: &str, name| list.split_whitespace().any(|known| known == name);
-    for name in CONTROLLERS {
-        if is_in(&there, name) && !is_in(&on, name) {
-            write(&control, &format!("+{name}")).ok()?;
-        }
-    }
-    is_in(&there, "memory").then_some(base)
 }
 
 #[cfg(test)]

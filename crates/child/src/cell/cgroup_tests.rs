@@ -32,6 +32,15 @@ fn hierarchy(groups: &[&str], files: &[(&str, &str)]) -> tempfile::TempDir {
     root
 }
 
+/// The groups of a process of this user in such a hierarchy.
+fn own(root: &tempfile::TempDir, own: &str) -> OwnGroups {
+    OwnGroups {
+        root: root.path().into(),
+        own: own.into(),
+        user: geteuid().as_raw(),
+    }
+}
+
 fn read(root: &tempfile::TempDir, file: &str) -> String {
     fs::read_to_string(root.path().join(file)).unwrap()
 }
@@ -50,7 +59,7 @@ fn version_1_limits_each_controller_in_a_group_below_the_launchers_own() {
         ("tasks", ""),
     ];
     let root = hierarchy(&groups.each_ref().map(String::as_str), &files);
-    let made = Cgroup::make(root.path(), V1, 7, &spec());
+    let made = Cgroup::make(&own(&root, V1), 7, &spec());
     assert_eq!(made.missing, BTreeMap::new());
     assert_eq!(made.held, [Layer::Memory, Layer::ProcessCount, Layer::Cpu]);
     made.enter().unwrap();
@@ -69,7 +78,7 @@ fn version_1_limits_each_controller_in_a_group_below_the_launchers_own() {
 
 #[test]
 fn the_cpu_group_shows_which_cell_was_throttled() {
-    for (group, own) in [
+    for (group, groups) in [
         ("cpu/service", "3:cpu,cpuacct:/service\n"),
         ("system.slice", "0::/system.slice/daemon\n"),
     ] {
@@ -77,12 +86,9 @@ fn the_cpu_group_shows_which_cell_was_throttled() {
             let stat = format!("nr_periods 9\nnr_throttled {count}\nthrottled_time 5\n");
             let cell = format!("{group}/{}", name_of(7));
             let root = hierarchy(&[&cell], &[("cpu.stat", &stat)]);
-            assert_eq!(
-                has_held_back_below(root.path(), own, 7),
-                expected,
-                "{group}"
-            );
-            assert!(!has_held_back_below(root.path(), own, 8), "{group}");
+            let own = own(&root, groups);
+            assert_eq!(own.has_held_back(7), expected, "{group}");
+            assert!(!own.has_held_back(8), "{group}");
         }
     }
 }
@@ -90,8 +96,7 @@ fn the_cpu_group_shows_which_cell_was_throttled() {
 #[test]
 fn limits_without_a_group_are_reported_as_missing() {
     let root = hierarchy(&["memory/service"], &[]);
-    let own = "4:memory:/service\n";
-    let made = Cgroup::make(root.path(), own, 7, &spec());
+    let made = Cgroup::make(&own(&root, "4:memory:/service\n"), 7, &spec());
     assert_eq!(made.held, []);
     let missing: Vec<Layer> = made.missing.keys().copied().collect();
     assert_eq!(missing, [Layer::Memory, Layer::ProcessCount, Layer::Cpu]);
@@ -108,7 +113,7 @@ fn without_limits_no_group_is_needed() {
         cpu_max: 0,
         ..spec()
     };
-    let made = Cgroup::make(Path::new("/nowhere"), V1, 7, &unlimited);
+    let made = Cgroup::make(&own(&hierarchy(&[], &[]), V1), 7, &unlimited);
     assert!(made.held.is_empty() && made.missing.is_empty());
 }
 
@@ -134,7 +139,8 @@ fn version_2_makes_one_group_beside_the_service_in_its_delegated_group() {
         fs::write(folder.join(file), "").unwrap();
     }
     fs::write(folder.join("cgroup.procs"), "").unwrap();
-    let mut made = Cgroup::make(root.path(), "0::/system.slice/settee/daemon\n", 7, &spec());
+    let own = own(&root, "0::/system.slice/settee/daemon\n");
+    let mut made = Cgroup::make(&own, 7, &spec());
     assert_eq!(made.missing, BTreeMap::new());
     assert!(made.start_in.is_some());
     let written = files.map(|file| fs::read_to_string(folder.join(file)).unwrap());
@@ -155,20 +161,19 @@ fn version_2_makes_one_group_beside_the_service_in_its_delegated_group() {
 fn a_service_moves_to_a_leaf_only_if_its_group_is_delegated_to_it() {
     let unit = "system.slice/settee.service";
     let root = hierarchy(&[unit, &format!("{unit}/{LEAF}")], &[("cgroup.procs", "")]);
-    let own = format!("0::/{unit}\n");
+    let mut own = own(&root, &format!("0::/{unit}\n"));
     let moved = || !read(&root, &format!("{unit}/{LEAF}/cgroup.procs")).is_empty();
-    let user = geteuid().as_raw();
     // The parent group is the service's, too: a user session, or the service is in the leaf already.
-    enter_leaf_below(root.path(), &own, user);
+    own.enter_leaf();
     // The group is another user's.
-    enter_leaf_below(root.path(), &own, user + 1);
+    own.user += 1;
+    own.enter_leaf();
     assert!(!moved());
-    let delegate = user + 1;
-    if std::os::unix::fs::chown(root.path().join(unit), Some(delegate), None).is_err() {
+    if std::os::unix::fs::chown(root.path().join(unit), Some(own.user), None).is_err() {
         // Only root can change the owner.
         return;
     }
-    enter_leaf_below(root.path(), &own, delegate);
+    own.enter_leaf();
     assert!(moved());
 }
 
@@ -200,8 +205,7 @@ fn a_service_removes_abandoned_groups_of_both_versions_and_of_every_controller()
     let groups: Vec<&str> = groups.iter().map(String::as_str).collect();
     let root = hierarchy(&groups, &[]);
     fs::write(root.path().join("cpu").join(&gone).join("tasks"), "7").unwrap();
-    let own = V1.replace("0::/\n", "0::/part/service\n");
-    remove_abandoned_below(root.path(), &own, 1);
+    own(&root, &V1.replace("0::/\n", "0::/part/service\n")).remove_abandoned(1);
     for base in bases {
         let is_there = |name: &str| root.path().join(base).join(name).exists();
         // A group that is not empty stays.

@@ -64,7 +64,7 @@ const PROGRAM_WORDS_MAX: usize = 8;
 const FIRST_LINE_BYTES: u64 = 256;
 
 /// The version of Landlock that has every feature used here.
-pub(super) const NEWEST: ABI = ABI::V6;
+const NEWEST: ABI = ABI::V6;
 
 /// Finds the files that a command may read.
 pub(super) fn readable(program: &Path, arguments: &[OsString], spec: &CellSpec) -> Vec<PathBuf> {
@@ -72,24 +72,22 @@ pub(super) fn readable(program: &Path, arguments: &[OsString], spec: &CellSpec) 
         hidden: &spec.hidden_paths,
         paths: Vec::new(),
     };
-    SYSTEM
-        .iter()
-        .for_each(|path| found.add_around_hidden(Path::new(path)));
-    if spec.network {
-        NAMES
-            .iter()
-            .for_each(|path| found.add_around_hidden(Path::new(path)));
-    }
-    spec.read_paths
-        .iter()
+    let names: &[&str] = if spec.network { &NAMES } else { &[] };
+    let system = SYSTEM.iter().chain(names).map(Path::new);
+    let configured = spec.read_paths.iter().map(PathBuf::as_path);
+    system
+        .chain(configured)
         .for_each(|path| found.add_around_hidden(path));
     found.add_program(program, INTERPRETERS_MAX);
     for argument in arguments {
-        let named = words(argument).filter(|word| word.as_bytes().contains(&b'/'));
-        named.for_each(|word| found.add_file(Path::new(word)));
+        words(argument)
+            .filter(|word| word.as_bytes().contains(&b'/'))
+            .for_each(|word| found.add_file(Path::new(word)));
     }
-    let started = arguments.iter().flat_map(|argument| programs(argument));
-    started.for_each(|path| found.add_program(&path, INTERPRETERS_MAX));
+    arguments
+        .iter()
+        .flat_map(|argument| programs(argument))
+        .for_each(|path| found.add_program(&path, INTERPRETERS_MAX));
     found.paths
 }
 
@@ -119,22 +117,25 @@ fn words(argument: &OsStr) -> impl Iterator<Item = &OsStr> {
 /// Returns the programs that a shell command `exec ..` may name, outside the system's folders, which are readable
 /// anyway.
 fn programs(argument: &OsStr) -> Vec<PathBuf> {
-    let bytes = argument.as_bytes();
-    let names = bytes
+    argument
+        .as_bytes()
         .starts_with(b"exec ")
         .then(|| words(argument).skip(2))
         .into_iter()
         .flatten()
-        .filter(|word| !word.as_bytes().starts_with(b"-"));
-    names.take(PROGRAM_WORDS_MAX).filter_map(in_path).collect()
+        .filter(|word| !word.as_bytes().starts_with(b"-"))
+        .take(PROGRAM_WORDS_MAX)
+        .filter_map(in_path)
+        .collect()
 }
 
 fn in_path(name: &OsStr) -> Option<PathBuf> {
     let is_name = !name.as_bytes().contains(&b'/');
     let folders = std::env::var_os("PATH").filter(|_| is_name)?;
     let is_system = |folder: &PathBuf| SYSTEM.iter().any(|system| folder.starts_with(system));
-    let folders = std::env::split_paths(&folders).filter(|folder| !is_system(folder));
-    let mut candidates = folders.map(|folder| folder.join(name));
+    let mut candidates = std::env::split_paths(&folders)
+        .filter(|folder| !is_system(folder))
+        .map(|folder| folder.join(name));
     candidates.find(|candidate| candidate.is_file())
 }
 
@@ -285,10 +286,11 @@ pub(super) fn ruleset(
         created = allow(created, Path::new(device), access)?;
     }
     if guarded.ports {
-        let allowed = (0..=u16::MAX).filter(|port| !spec.refused_ports.contains(port));
-        let rules =
-            allowed.map(|port| Ok::<_, RulesetError>(NetPort::new(port, AccessNet::ConnectTcp)));
-        created = created.add_rules(rules)?;
+        created = created.add_rules(
+            (0..=u16::MAX)
+                .filter(|port| !spec.refused_ports.contains(port))
+                .map(|port| Ok::<_, RulesetError>(NetPort::new(port, AccessNet::ConnectTcp))),
+        )?;
     }
     Ok(created)
 }

@@ -14,24 +14,22 @@ use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
+use std::process::exit;
 
 use landlock::{LandlockStatus, RulesetCreated};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{DumpableBehavior, Pid, WaitOptions, set_dumpable_behavior, wait};
-use rustix::thread::{self, CapabilitySet, CapabilitySets};
+use rustix::process::{DumpableBehavior, Gid, Pid, Uid, WaitOptions, set_dumpable_behavior, wait};
+use rustix::thread::{self, CapabilitySet};
 use seccompiler::BpfProgram;
 
 use super::cgroup::Cgroup;
 use super::launcher::{
-    GROUP_GONE_STATUS, Launch, NOT_EXECUTED_STATUS, NOT_MADE_STATUS, leave_pipes,
+    GROUP_GONE_STATUS, Launch, NOT_EXECUTED_STATUS, NOT_MADE_STATUS, events_now, leave_pipes,
 };
-use super::layers::{Layer, Layers};
-use super::limits::{self, Counting};
-use super::memory_watch;
+use super::layers::{Held, Layer, Layers};
 use super::report::Report;
 use super::rest::Rest;
-use super::{CellSpec, SandboxMode};
-use super::{os, reach, system_calls};
+use super::{CellSpec, NO_CAPABILITIES, SandboxMode, limits, os, reach, system_calls};
 use crate::parent_death::die_with_parent;
 
 /// The user inside a user namespace: nobody, by convention.
@@ -42,10 +40,8 @@ pub(super) const NOBODY: u32 = 65534;
 pub(super) enum Told {
     /// The process of the command waits for the launcher before it executes the command.
     AboutToExecute,
-    /// The cell is suspended. Sent, like the next message, only to a launcher that watches its memory.
-    Rests,
-    /// The cell is resumed.
-    GoesOn,
+    /// Whether the cell is suspended, after each change. Sent only to a launcher that watches its memory.
+    Rests(bool),
     /// A change of the command's state, as a status of `wait`: never negative.
     Status(i32),
 }
@@ -56,8 +52,8 @@ impl Told {
     pub(super) fn to_bytes(self) -> [u8; Self::SIZE] {
         let number: i32 = match self {
             Self::AboutToExecute => -1,
-            Self::Rests => -2,
-            Self::GoesOn => -3,
+            Self::Rests(true) => -2,
+            Self::Rests(false) => -3,
             Self::Status(status) => status,
         };
         number.to_ne_bytes()
@@ -66,8 +62,8 @@ impl Told {
     pub(super) fn from_bytes(bytes: [u8; Self::SIZE]) -> Self {
         match i32::from_ne_bytes(bytes) {
             -1 => Self::AboutToExecute,
-            -2 => Self::Rests,
-            -3 => Self::GoesOn,
+            -2 => Self::Rests(true),
+            -3 => Self::Rests(false),
             status => Self::Status(status),
         }
     }
@@ -79,8 +75,8 @@ const BLIND_INTERVAL_NS: i64 = 20_000_000;
 /// The namespaces that the first process was started in, or why it was started without them.
 #[derive(Clone, Debug)]
 pub(super) struct Namespaces {
-    pub user: Result<(), String>,
-    pub pid: Result<(), String>,
+    pub user: Held,
+    pub pid: Held,
 }
 
 /// Prepared by the launcher.
@@ -93,12 +89,13 @@ pub(super) struct Prepared {
     /// Whether the launcher can inspect the cell's memory.
     pub can_watch_memory: bool,
     /// Whether descriptors above standard error are closed when the command is executed, or why not.
-    pub descriptors: Result<(), String>,
+    pub descriptors: Held,
 }
 
 impl Prepared {
     pub(super) fn is_memory_watched(&self, spec: &CellSpec) -> bool {
-        memory_watch::is_wanted(spec, &self.cgroup, self.can_watch_memory)
+        let is_limited = spec.memory_max > 0 && !self.cgroup.held.contains(&Layer::Memory);
+        self.can_watch_memory && is_limited
     }
 }
 
@@ -129,7 +126,7 @@ pub(super) fn run(
     };
     if let Err(why) = init.enter() {
         launch.reporter.tell(&Report::Error(why));
-        std::process::exit(NOT_MADE_STATUS);
+        exit(NOT_MADE_STATUS);
     }
     if launch.only_report {
         init.print_layers();
@@ -164,7 +161,7 @@ impl Init<'_> {
     fn enter(&mut self) -> Result<(), String> {
         if let Err(error) = self.prepared.cgroup.enter() {
             if matches!(error.raw_os_error(), Some(libc::ENODEV | libc::ENOENT)) {
-                std::process::exit(GROUP_GONE_STATUS);
+                exit(GROUP_GONE_STATUS);
             }
             return Err(format!("cannot enter its control group: {error}"));
         }
@@ -180,7 +177,8 @@ impl Init<'_> {
         self.take_user().map_err(failed("cannot change its user"))?;
         // Only now: changing the user resets the parent-death signal.
         die_with_parent().map_err(|error| format!("cannot die with its launcher: {error}"))?;
-        if self.is_launcher_gone() {
+        // The launcher reads the status.
+        if events_now(&self.connection.status, PollFlags::empty()).contains(PollFlags::ERR) {
             return Err("its launcher is gone".into());
         }
         self.note(Layer::Environment, Ok(()));
@@ -190,7 +188,9 @@ impl Init<'_> {
             .map_err(failed("cannot drop its privileges"))?;
         self.note(Layer::Privileges, Ok(()));
         self.note_limits();
-        limits::apply(&self.launch.spec, self.counting()).map_err(failed("cannot set limits"))?;
+        let held = &self.prepared.cgroup.held;
+        limits::apply(&self.launch.spec, held, self.counts_processes())
+            .map_err(failed("cannot set limits"))?;
         let pid = self.namespaces.pid.clone();
         self.note(Layer::Processes, pid.clone());
         self.note(Layer::End, pid.clone());
@@ -199,7 +199,7 @@ impl Init<'_> {
         self.settle()
     }
 
-    fn note(&mut self, layer: Layer, held: Result<(), String>) {
+    fn note(&mut self, layer: Layer, held: Held) {
         match held {
             Ok(()) => self.layers.held.push(layer),
             Err(why) => drop(self.layers.missing.insert(layer, why)),
@@ -213,10 +213,10 @@ impl Init<'_> {
         if namespace.is_ok() || user.is_other() {
             let inside = |outside: u32| if namespace.is_ok() { NOBODY } else { outside };
             let (uid, gid) = (
-                rustix::process::Uid::from_raw(inside(outside.uid)),
-                rustix::process::Gid::from_raw(inside(outside.gid)),
+                Uid::from_raw(inside(outside.uid)),
+                Gid::from_raw(inside(outside.gid)),
             );
-            if user.may_change() {
+            if user.may_change {
                 let left = thread::set_thread_groups(&[]);
                 // Some containers forbid this; it matters only if the layer is otherwise held.
                 user.held().map_or(Ok(()), |()| left)?;
@@ -228,23 +228,9 @@ impl Init<'_> {
         Ok(())
     }
 
-    /// Whether the reader of the status is gone.
-    fn is_launcher_gone(&self) -> bool {
-        let mut status = [PollFd::new(&self.connection.status, PollFlags::empty())];
-        let now = Timespec::default();
-        let polled = poll(&mut status, Some(&now));
-        polled.is_ok() && status[0].revents().contains(PollFlags::ERR)
-    }
-
     fn drop_privileges(&self) -> rustix::io::Result<()> {
-        let none = CapabilitySet::empty();
-        let sets = CapabilitySets {
-            effective: none,
-            permitted: none,
-            inheritable: none,
-        };
         let _ = thread::clear_ambient_capability_set();
-        thread::set_capabilities(None, sets)?;
+        thread::set_capabilities(None, NO_CAPABILITIES)?;
         thread::set_no_new_privs(true)?;
         set_dumpable_behavior(DumpableBehavior::NotDumpable)
     }
@@ -255,20 +241,8 @@ impl Init<'_> {
         user.is_alone() || (self.namespaces.user.is_ok() && user.outside.uid != 0)
     }
 
-    fn counting(&self) -> Counting {
-        let held = &self.prepared.cgroup.held;
-        Counting {
-            memory: !held.contains(&Layer::Memory),
-            processes: self.counts_processes() && !held.contains(&Layer::ProcessCount),
-        }
-    }
-
-    fn is_memory_watched(&self) -> bool {
-        self.prepared.is_memory_watched(&self.launch.spec)
-    }
-
     fn note_limits(&mut self) {
-        let is_memory_watched = self.is_memory_watched();
+        let is_memory_watched = self.prepared.is_memory_watched(&self.launch.spec);
         let cgroup = &mut self.prepared.cgroup;
         let (held, mut missing) = (cgroup.held.clone(), std::mem::take(&mut cgroup.missing));
         held.into_iter().for_each(|layer| self.note(layer, Ok(())));
@@ -288,17 +262,18 @@ impl Init<'_> {
             .for_each(|(layer, why)| self.note(layer, Err(why)));
     }
 
-    fn confine_files(&mut self, pid: Result<(), String>) {
+    fn confine_files(&mut self, pid: Held) {
         let ruleset = std::mem::replace(&mut self.prepared.ruleset, Err(String::new()));
-        let restricted = ruleset.and_then(|ruleset| {
-            ruleset
-                .restrict_self()
-                .map_err(|error| format!("Landlock refuses: {error}"))
-        });
-        let version = restricted.map(|status| match status.landlock {
-            LandlockStatus::Available { effective_abi, .. } => effective_abi as u32,
-            _ => 0,
-        });
+        let version = ruleset
+            .and_then(|ruleset| {
+                ruleset
+                    .restrict_self()
+                    .map_err(|error| format!("Landlock refuses: {error}"))
+            })
+            .map(|status| match status.landlock {
+                LandlockStatus::Available { effective_abi, .. } => effective_abi as u32,
+                _ => 0,
+            });
         let needs = |least: u32, what: &str| match &version {
             Err(why) => Err(why.clone()),
             Ok(0) => Err("this kernel has no Landlock, or it is turned off".to_owned()),
@@ -369,7 +344,7 @@ impl Init<'_> {
         layers.unreadable = self.unreadable();
         let text = serde_json::to_string(&layers).unwrap_or_default();
         let printed = writeln!(io::stdout(), "{text}");
-        std::process::exit(if printed.is_ok() { 0 } else { NOT_MADE_STATUS })
+        exit(if printed.is_ok() { 0 } else { NOT_MADE_STATUS })
     }
 
     /// Returns the files that the command needs and cannot read, one sentence each.
@@ -381,12 +356,14 @@ impl Init<'_> {
             .read_paths
             .iter()
             .map(|path| (path, reach::closed(path)));
-        let all = [(&launch.program, of_program)].into_iter().chain(of_paths);
-        let closed = all.filter_map(|(path, closed)| {
-            let told = reach::told(&closed?, launch.user.remedy);
-            Some(format!("'{}' cannot be used: {told}", path.display()))
-        });
-        closed.collect()
+        [(&launch.program, of_program)]
+            .into_iter()
+            .chain(of_paths)
+            .filter_map(|(path, closed)| {
+                let told = reach::told(&closed?, launch.user.remedy);
+                Some(format!("'{}' cannot be used: {told}", path.display()))
+            })
+            .collect()
     }
 
     /// Starts the command and waits for its end.
@@ -399,7 +376,7 @@ impl Init<'_> {
             Ok(command) => command,
             Err(why) => {
                 self.launch.reporter.tell(&Report::Error(why));
-                std::process::exit(NOT_MADE_STATUS);
+                exit(NOT_MADE_STATUS);
             }
         };
         leave_pipes(&self.connection.go);
@@ -440,12 +417,11 @@ impl Init<'_> {
                 .flatten();
             let remedy = self.launch.user.remedy;
             let closed = closed.map(|closed| format!("; {}", reach::told(&closed, remedy)));
-            let why = format!(
+            self.launch.reporter.tell(&Report::Error(format!(
                 "the program '{}' cannot be executed in its cell: {error}{}",
                 program.display(),
                 closed.unwrap_or_default()
-            );
-            self.launch.reporter.tell(&Report::Error(why));
+            )));
         }
         Ok(command)
     }
@@ -460,17 +436,19 @@ impl Init<'_> {
             // If this fails, the launcher sees a closed pipe, or is gone.
             drop((&self.connection.status).write_all(&Told::Status(status.as_raw()).to_bytes()));
             if status.exited() || status.signaled() {
-                std::process::exit(0);
+                exit(0);
             }
         }
     }
 
     /// Waits until a child has changed its state, a call is to be refused, or there is an order, which is executed.
     fn wait_for_news(&mut self, changes: Option<&OwnedFd>) {
-        let orders = self.rest.orders().map(AsFd::as_fd);
+        let orders = self.rest.orders.map(AsFd::as_fd);
         let others = [changes, self.listener.as_ref()].map(|source| source.map(AsFd::as_fd));
-        let sources = [orders].into_iter().chain(others).flatten();
-        let mut polled: Vec<PollFd<'_>> = sources
+        let mut polled: Vec<PollFd<'_>> = [orders]
+            .into_iter()
+            .chain(others)
+            .flatten()
             .map(|source| PollFd::from_borrowed_fd(source, PollFlags::IN))
             .collect();
         // Without a descriptor for children, they are polled.
@@ -487,12 +465,8 @@ impl Init<'_> {
         }
         if is_ordered {
             self.rest.follow();
-            if self.is_memory_watched() {
-                let told = if self.rest.is_at_rest() {
-                    Told::Rests
-                } else {
-                    Told::GoesOn
-                };
+            if self.prepared.is_memory_watched(&self.launch.spec) {
+                let told = Told::Rests(self.rest.is_at_rest);
                 drop((&self.connection.status).write_all(&told.to_bytes()));
             }
         }
@@ -501,13 +475,9 @@ impl Init<'_> {
     /// Refuses the system call that the listener received, if any. It is reported first, so that it belongs to the
     /// report of the current function call.
     fn refuse(&self, reported: &mut HashSet<&'static str>) {
-        let Some(listener) = &self.listener else {
-            return;
-        };
-        let now = Timespec::default();
-        let mut heard = [PollFd::new(listener, PollFlags::IN)];
-        let is_there = poll(&mut heard, Some(&now)).is_ok() && heard[0].revents() == PollFlags::IN;
-        if is_there {
+        if let Some(listener) = &self.listener
+            && events_now(listener, PollFlags::IN) == PollFlags::IN
+        {
             os::refuse_next(listener, |number, arguments| {
                 let name = system_calls::name(number);
                 let is_news = !system_calls::is_harmless(number, arguments);

@@ -17,8 +17,8 @@ use std::fs::{self, File};
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::process::ExitStatusExt;
-use std::path::{Path, PathBuf};
-use std::process::ExitStatus;
+use std::path::PathBuf;
+use std::process::{ExitStatus, exit};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{
@@ -27,9 +27,9 @@ use rustix::process::{
 };
 use rustix::stdio::{dup2_stdin, dup2_stdout};
 
-use super::cgroup::{self, Cgroup};
+use super::cgroup::{self, Cgroup, OwnGroups};
 use super::init::{self, Connection, Namespaces, Prepared, Told};
-use super::layers::Layer;
+use super::layers::{Held, Layer};
 use super::memory_watch::{self, MemoryWatch};
 use super::report::{MetLimit, Report, Reporter};
 use super::user::CellUser;
@@ -93,20 +93,21 @@ impl Launch {
 
 /// Runs the request and ends this process.
 pub fn run(request: Request) -> ! {
-    let pipe = request.report_to.map(os::inherited);
-    let (pipe, pipe_error) = match pipe.transpose() {
-        Ok(pipe) => (pipe.map(File::from), None),
-        Err(error) => (None, Some(error)),
-    };
+    let pipe = request.report_to.map(os::inherited).transpose();
     let users = request.users.map(|handed| {
         let opened = handed.map(os::inherited);
         opened.and_then(|opened| opened.map_err(|error| format!("--users: {error}")))
     });
-    let descriptors = os::close_on_exec_above_stderr();
-    let reporter = Reporter(pipe);
-    let user = match pipe_error {
-        Some(error) => Err(format!("--report-to is not an open descriptor: {error}")),
-        None => CellUser::choose(&request.spec, users),
+    let descriptors = os::close_above_stderr(os::ON_EXEC);
+    let (reporter, user) = match pipe {
+        Ok(pipe) => {
+            let user = CellUser::choose(&request.spec, users);
+            (Reporter(pipe.map(File::from)), user)
+        }
+        Err(error) => {
+            let why = format!("--report-to is not an open descriptor: {error}");
+            (Reporter(None), Err(why))
+        }
     };
     let user = user.unwrap_or_else(|why| not_made(&reporter, why));
     let launch = Launch {
@@ -130,17 +131,17 @@ pub fn run(request: Request) -> ! {
          'settee-cell-*' below {}",
         cgroup::ROOT
     )));
-    std::process::exit(NOT_MADE_STATUS)
+    exit(NOT_MADE_STATUS)
 }
 
 fn not_made(reporter: &Reporter, why: String) -> ! {
     reporter.tell(&Report::Error(why));
-    std::process::exit(NOT_MADE_STATUS)
+    exit(NOT_MADE_STATUS)
 }
 
 impl Launch {
     /// Returns how the command ended; `None` if it was not started, because the control group was removed.
-    fn run(&self, descriptors: Result<(), String>) -> Result<Option<ExitStatus>, String> {
+    fn run(&self, descriptors: Held) -> Result<Option<ExitStatus>, String> {
         let parent = getppid();
         self.die_with_service(parent)?;
         // Inherited by the whole cell; on failure, it keeps the service's score.
@@ -160,17 +161,19 @@ impl Launch {
     fn die_with_service(&self, parent: Option<Pid>) -> Result<(), String> {
         die_with_parent()
             .map_err(|error| format!("cannot set the parent-death signal: {error}"))?;
+        // ERR if the reader of a pipe is gone, HUP if that of a socket is.
+        let is_unread = |pipe: &File| {
+            events_now(pipe, PollFlags::empty()).intersects(PollFlags::ERR | PollFlags::HUP)
+        };
         if getppid() != parent || self.reporter.0.as_ref().is_some_and(is_unread) {
             return Err("the service is gone".into());
         }
         Ok(())
     }
 
-    fn prepare(&self, descriptors: Result<(), String>) -> Prepared {
+    fn prepare(&self, descriptors: Held) -> Prepared {
         let paths = files::readable(&self.program, &self.arguments, &self.spec);
-        let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-        let root = Path::new(cgroup::ROOT);
-        let cgroup = Cgroup::make(root, &groups, std::process::id(), &self.spec);
+        let cgroup = Cgroup::make(&OwnGroups::read(), std::process::id(), &self.spec);
         // A control group of version 2 may still have to be abandoned.
         let is_kept = cgroup.held.contains(&Layer::Memory) && cgroup.start_in.is_none();
         let can_watch_memory = !is_kept && memory_watch::is_possible();
@@ -227,37 +230,27 @@ impl Launch {
                 }
             };
             drop((go, status_writer));
-            match self.let_go(init, &namespaces, &mut go_writer) {
-                Ok(()) => {
-                    let has_namespace = namespaces.pid.is_ok();
-                    let is_watched = prepared.is_memory_watched(&self.spec);
-                    return Ok(Cell {
-                        memory_watch: is_watched.then(|| MemoryWatch::new(&self.spec)),
-                        has_too_much: false,
-                        may_execute: false,
-                        init,
-                        go: go_writer,
-                        status,
-                        cgroup: prepared.cgroup,
-                        has_namespace,
-                    });
-                }
-                Err(error) => {
-                    let _ = kill_process(init, Signal::KILL);
-                    let _ = waitpid(Some(init), WaitOptions::empty());
-                    namespaces.user = Err(format!("its user cannot be set: {error}"));
-                }
+            if namespaces.user.is_ok()
+                && let Err(error) = self.user.map(init)
+            {
+                let _ = kill_process(init, Signal::KILL);
+                let _ = waitpid(Some(init), WaitOptions::empty());
+                namespaces.user = Err(format!("its user cannot be set: {error}"));
+                continue;
             }
+            go_on(&mut go_writer);
+            let is_watched = prepared.is_memory_watched(&self.spec);
+            return Ok(Cell {
+                memory_watch: is_watched.then(|| MemoryWatch::new(&self.spec)),
+                has_too_much: false,
+                may_execute: false,
+                init,
+                go: go_writer,
+                status,
+                cgroup: prepared.cgroup,
+                has_namespace: namespaces.pid.is_ok(),
+            });
         }
-    }
-
-    /// Sets the first process's user, and lets it continue.
-    fn let_go(&self, init: Pid, namespaces: &Namespaces, go: &mut PipeWriter) -> io::Result<()> {
-        if namespaces.user.is_ok() {
-            self.user.map(init)?;
-        }
-        go_on(go);
-        Ok(())
     }
 }
 
@@ -297,12 +290,11 @@ impl Namespaces {
     }
 }
 
-fn is_unread(pipe: &File) -> bool {
-    let mut polled = [PollFd::new(pipe, PollFlags::empty())];
-    // ERR if the reader of a pipe is gone, HUP if that of a socket is.
-    let gone = PollFlags::ERR | PollFlags::HUP;
-    let now = Timespec::default();
-    poll(&mut polled, Some(&now)).is_ok() && polled[0].revents().intersects(gone)
+/// Returns what happened to a descriptor so far: an error, or one of the `wanted` events.
+pub(super) fn events_now(source: &impl AsFd, wanted: PollFlags) -> PollFlags {
+    let mut polled = [PollFd::new(source, wanted)];
+    poll(&mut polled, Some(&Timespec::default()))
+        .map_or(PollFlags::empty(), |_| polled[0].revents())
 }
 
 /// A running cell.
@@ -336,9 +328,9 @@ impl Cell {
                     self.let_execute();
                     continue;
                 }
-                told @ (Told::Rests | Told::GoesOn) => {
+                Told::Rests(is_at_rest) => {
                     let watch = self.memory_watch.as_mut();
-                    if watch.is_some_and(|watch| watch.rests(told == Told::Rests)) {
+                    if watch.is_some_and(|watch| watch.rests(is_at_rest)) {
                         self.end_for_memory();
                     }
                     continue;
@@ -442,7 +434,7 @@ fn end_leftovers() {
 /// Ends this process with another's exit status, or by its signal.
 fn end_as(status: ExitStatus) -> ! {
     match (status.code(), status.signal()) {
-        (Some(code), _) => std::process::exit(code),
+        (Some(code), _) => exit(code),
         (None, signal) => os::end_by(signal.unwrap_or(libc::SIGKILL)),
     }
 }

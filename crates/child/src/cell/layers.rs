@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use strum::{Display, EnumIter, EnumString, VariantArray};
+use strum::{Display, VariantArray};
 
 /// A restriction of a child. Each variant states what the child is denied.
 #[derive(
@@ -18,8 +18,6 @@ use strum::{Display, EnumIter, EnumString, VariantArray};
     Serialize,
     Deserialize,
     Display,
-    EnumIter,
-    EnumString,
     VariantArray,
 )]
 #[serde(rename_all = "snake_case")]
@@ -52,6 +50,9 @@ pub enum Layer {
     /// Processes that outlive the child.
     End,
 }
+
+/// Whether a layer is held, or why not.
+pub(super) type Held = Result<(), String>;
 
 /// The effective layers, and why others are missing. Layers that were not requested are in neither.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

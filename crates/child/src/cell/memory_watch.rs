@@ -14,8 +14,6 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use super::CellSpec;
-use super::cgroup::Cgroup;
-use super::layers::Layer;
 use crate::usage::{self, status_bytes};
 
 /// The time between two samples.
@@ -45,11 +43,6 @@ pub(super) struct MemoryWatch {
 /// Returns whether this process can read the memory of others.
 pub(super) fn is_possible() -> bool {
     NEEDED.iter().all(|file| fs::read(file).is_ok())
-}
-
-/// Returns whether to watch a cell's memory: if it is limited, but not by a control group, and watching is possible.
-pub(super) fn is_wanted(spec: &CellSpec, cgroup: &Cgroup, is_possible: bool) -> bool {
-    is_possible && spec.memory_max > 0 && !cgroup.held.contains(&Layer::Memory)
 }
 
 impl MemoryWatch {
@@ -87,14 +80,17 @@ impl MemoryWatch {
             .into_iter()
             .map(|(pid, _)| pid)
             .collect();
-        let each =
-            |pid: &u32| resident(*pid).unwrap_or(0) + descriptors(*pid).count() as u64 * SOCKET_MAX;
-        let at_most: u64 = processes.iter().map(each).sum();
+        let at_most: u64 = processes
+            .iter()
+            .map(|pid| resident(*pid).unwrap_or(0) + descriptors(*pid).count() as u64 * SOCKET_MAX)
+            .sum();
         if at_most <= self.max {
             return false;
         }
-        let each = |pid: &u32| proportional(*pid).or_else(|| resident(*pid)).unwrap_or(0);
-        let pages: u64 = processes.iter().map(each).sum();
+        let pages: u64 = processes
+            .iter()
+            .map(|pid| proportional(*pid).or_else(|| resident(*pid)).unwrap_or(0))
+            .sum();
         let sockets: BTreeSet<_> = processes.iter().flat_map(|pid| sockets(*pid)).collect();
         pages + sockets.len() as u64 * SOCKET_MAX > self.max
     }
@@ -118,14 +114,12 @@ fn proportional(pid: u32) -> Option<u64> {
 fn sum_of(file: &str, names: &[&str]) -> Option<u64> {
     let text = fs::read_to_string(file).ok()?;
     let mut each = names.iter().map(|name| status_bytes(&text, name));
-    let first = each.next()??;
-    Some(first + each.flatten().sum::<u64>())
+    Some(each.next()?? + each.flatten().sum::<u64>())
 }
 
 /// Returns a process's descriptors in `/proc`.
 fn descriptors(pid: u32) -> impl Iterator<Item = PathBuf> {
-    let listed = fs::read_dir(format!("/proc/{pid}/fd"));
-    listed
+    fs::read_dir(format!("/proc/{pid}/fd"))
         .into_iter()
         .flatten()
         .flatten()
@@ -134,8 +128,9 @@ fn descriptors(pid: u32) -> impl Iterator<Item = PathBuf> {
 
 /// Returns a process's sockets, by system-wide names.
 fn sockets(pid: u32) -> impl Iterator<Item = PathBuf> {
-    let targets = descriptors(pid).filter_map(|path| fs::read_link(path).ok());
-    targets.filter(|target| target.to_string_lossy().starts_with("socket:"))
+    descriptors(pid)
+        .filter_map(|path| fs::read_link(path).ok())
+        .filter(|target| target.to_string_lossy().starts_with("socket:"))
 }
 
 #[cfg(test)]

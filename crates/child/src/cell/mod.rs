@@ -5,7 +5,7 @@
 //! PROMISES  A child with `sandbox = "strict"` has every layer or is not started. With `standard` it has every layer
 //!           that this machine offers, and the missing ones are reported.
 
-pub(crate) mod cgroup;
+mod cgroup;
 pub mod files;
 mod init;
 pub mod launcher;
@@ -27,7 +27,9 @@ pub mod user;
 
 use std::path::PathBuf;
 
-pub use cgroup::{enter_leaf as enter_leaf_group, remove_abandoned as remove_abandoned_groups};
+use rustix::thread::{CapabilitySet, CapabilitySets};
+
+pub use cgroup::OwnGroups;
 pub use system_calls::is_system_call;
 
 use serde::{Deserialize, Serialize};
@@ -107,6 +109,13 @@ pub struct CellSpec {
     /// Maximum processor time, in percent of one core; 0 is no limit.
     pub cpu_max: u32,
 }
+
+/// The capabilities of what runs in a cell.
+const NO_CAPABILITIES: CapabilitySets = CapabilitySets {
+    effective: CapabilitySet::empty(),
+    permitted: CapabilitySet::empty(),
+    inheritable: CapabilitySet::empty(),
+};
 
 /// Mechanisms of a cell that a command could bypass without further restrictions.
 #[derive(Clone, Copy, Debug, Default)]

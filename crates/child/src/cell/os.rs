@@ -6,7 +6,7 @@
 
 #![allow(unsafe_code, reason = "the operating system's calls for cells")]
 
-use std::ffi::{CString, c_char, c_int, c_void};
+use std::ffi::{CString, c_char, c_int, c_uint, c_void};
 use std::io;
 use std::mem::zeroed;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -31,15 +31,17 @@ const CLONE_INTO_CGROUP: u64 = 1 << 33;
 /// Signals that ask a process group to end.
 const REQUESTS: [c_int; 3] = [libc::SIGTERM, libc::SIGINT, libc::SIGHUP];
 
-/// Closes every descriptor above standard error when a program is executed.
+/// Makes [`close_above_stderr`] take effect when a program is executed (`CLOSE_RANGE_CLOEXEC`).
+pub(super) const ON_EXEC: c_uint = 1 << 2;
+
+/// Closes every descriptor above standard error.
 ///
 /// # Errors
-/// The system does not support this (Linux before 5.11).
-pub(super) fn close_on_exec_above_stderr() -> io::Result<()> {
-    const CLOSE_RANGE_CLOEXEC: libc::c_uint = 1 << 2;
-    // SAFETY: the call changes a flag of descriptors and touches no memory.
-    let done = unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, CLOSE_RANGE_CLOEXEC) };
-    checked(done).map(drop)
+/// The system does not support this (Linux before 5.9, and before 5.11 with [`ON_EXEC`]).
+pub(super) fn close_above_stderr(flags: c_uint) -> io::Result<()> {
+    // SAFETY: the call takes numbers and touches no memory. No descriptor that it closes at once is in use: the server
+    // that asks for this has not opened any yet.
+    checked(unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, flags) }).map(drop)
 }
 
 /// Takes over a descriptor that the parent left open for this program.
@@ -91,8 +93,7 @@ pub(super) fn clone(flags: i32, cgroup: Option<BorrowedFd<'_>>) -> io::Result<Op
             unsafe { libc::syscall(libc::SYS_clone3, &raw const arguments, size) }
         }
     };
-    let pid = checked(made)?;
-    Ok(Pid::from_raw(pid as i32))
+    Ok(Pid::from_raw(checked(made)? as i32))
 }
 
 /// Accesses files as this user from now on, regardless of the effective user. Without permission nothing changes.
@@ -107,14 +108,23 @@ pub(super) fn ignore_requests_to_end() {
 }
 
 /// Resets signal handling to that of a new program, and blocks no signal.
-pub(super) fn default_signals() {
+fn default_signals() {
     set_dispositions(&REQUESTS, libc::SIG_DFL);
     set_dispositions(&[libc::SIGPIPE, libc::SIGCHLD], libc::SIG_DFL);
-    // SAFETY: an empty set, which the call only reads.
+    mask(libc::SIG_SETMASK, &[]);
+}
+
+/// Changes which signals are blocked by a set of these, and returns the set.
+fn mask(how: c_int, signals: &[c_int]) -> libc::sigset_t {
+    // SAFETY: zeroes are a valid value of the set, which is made here; the last call only reads it.
     unsafe {
-        let mut none = zeroed();
-        libc::sigemptyset(&raw mut none);
-        libc::sigprocmask(libc::SIG_SETMASK, &raw const none, null_mut());
+        let mut set = zeroed();
+        libc::sigemptyset(&raw mut set);
+        for signal in signals {
+            libc::sigaddset(&raw mut set, *signal);
+        }
+        libc::sigprocmask(how, &raw const set, null_mut());
+        set
     }
 }
 
@@ -128,12 +138,9 @@ fn set_dispositions(signals: &[c_int], disposition: libc::sighandler_t) {
 /// Ends this process by a signal.
 pub(super) fn end_by(signal: c_int) -> ! {
     set_dispositions(&[signal], libc::SIG_DFL);
+    mask(libc::SIG_UNBLOCK, &[signal]);
     // SAFETY: a signal to this process, and an exit if it had no effect.
     unsafe {
-        let mut one = zeroed();
-        libc::sigemptyset(&raw mut one);
-        libc::sigaddset(&raw mut one, signal);
-        libc::sigprocmask(libc::SIG_UNBLOCK, &raw const one, null_mut());
         libc::kill(libc::getpid(), signal);
         libc::_exit(128 + signal)
     }
@@ -215,18 +222,10 @@ extern "C" fn become_program(argument: *mut c_void) -> c_int {
 /// # Errors
 /// The system refuses.
 pub(super) fn child_changes() -> io::Result<OwnedFd> {
-    // SAFETY: a set of one signal, made here; the calls only read it.
-    let made = unsafe {
-        let mut changes = zeroed();
-        libc::sigemptyset(&raw mut changes);
-        libc::sigaddset(&raw mut changes, libc::SIGCHLD);
-        libc::sigprocmask(libc::SIG_BLOCK, &raw const changes, null_mut());
-        libc::signalfd(
-            -1,
-            &raw const changes,
-            libc::SFD_CLOEXEC | libc::SFD_NONBLOCK,
-        )
-    };
+    let changes = mask(libc::SIG_BLOCK, &[libc::SIGCHLD]);
+    let flags = libc::SFD_CLOEXEC | libc::SFD_NONBLOCK;
+    // SAFETY: the call only reads the set.
+    let made = unsafe { libc::signalfd(-1, &raw const changes, flags) };
     let number = checked(made.into())?;
     // SAFETY: the descriptor is new and has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(number as RawFd) })
@@ -286,7 +285,8 @@ pub(super) fn refuse_next(listener: &OwnedFd, tell: impl FnOnce(i64, [u64; 2])) 
     };
 }
 
-fn checked(result: libc::c_long) -> io::Result<libc::c_long> {
+/// Returns the result of a system call, or its error.
+pub(super) fn checked(result: libc::c_long) -> io::Result<libc::c_long> {
     match result {
         result if result < 0 => Err(io::Error::last_os_error()),
         result => Ok(result),

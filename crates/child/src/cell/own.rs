@@ -18,17 +18,18 @@ use landlock::{
     ABI, Access, AccessFs, AccessNet, Ruleset, RulesetAttr, RulesetError, RulesetStatus, Scope,
 };
 use rustix::process::{
-    DumpableBehavior, Gid, Resource, Rlimit, Uid, getppid, getrlimit, getuid,
-    parent_process_death_signal, set_dumpable_behavior, set_parent_process_death_signal, setrlimit,
+    DumpableBehavior, Gid, Resource, Uid, getppid, getrlimit, getuid, parent_process_death_signal,
+    set_dumpable_behavior, set_parent_process_death_signal,
 };
 use rustix::thread::{
-    CapabilitySet, CapabilitySets, capabilities, set_capabilities, set_keep_capabilities,
-    set_no_new_privs, set_thread_groups, set_thread_res_gid, set_thread_res_uid,
+    capabilities, set_capabilities, set_keep_capabilities, set_no_new_privs, set_thread_groups,
+    set_thread_res_gid, set_thread_res_uid,
 };
 
-use super::SandboxMode;
-use super::layers::{Layer, Layers};
-use super::{own_calls, own_os, user};
+use super::layers::{Held, Layer, Layers};
+use super::{NO_CAPABILITIES, SandboxMode, limits, os, own_calls, own_os, user};
+
+pub use super::own_os::set_allocator;
 
 /// Maximum descriptors; the server needs the standard streams, two duplicates and the system's memory statistics.
 const DESCRIPTORS_MAX: u64 = 16;
@@ -38,11 +39,6 @@ const OOM_SCORE: &str = "500";
 
 /// The newest Landlock ABI in use; older ones enforce what they support.
 const LANDLOCK: ABI = ABI::V7;
-
-/// Configures the allocator for a server, in every mode.
-pub fn set_allocator() {
-    own_os::set_allocator();
-}
 
 /// The server does not start: `strict` requires a layer that this machine lacks.
 #[derive(Debug, thiserror::Error)]
@@ -85,7 +81,8 @@ impl OwnCell {
         cell.put(Layer::Descriptors, leave_descriptors())?;
         let opened = open();
         // Must precede the loss of /proc and capabilities.
-        let less_wanted = be_ended_first();
+        let less_wanted = fs::write("/proc/self/oom_score_adj", OOM_SCORE)
+            .map_err(|error| format!("/proc/self/oom_score_adj cannot be written ({error})"));
         cell.put(Layer::User, leave_user())?;
         cell.put(Layer::Files, leave_files())?;
         cell.put(
@@ -116,7 +113,7 @@ impl OwnCell {
         Ok(self.layers)
     }
 
-    fn put(&mut self, layer: Layer, done: Result<(), String>) -> Result<(), MissingLayer> {
+    fn put(&mut self, layer: Layer, done: Held) -> Result<(), MissingLayer> {
         match done {
             Ok(()) => self.layers.held.push(layer),
             Err(reason) if self.mode == SandboxMode::Strict => {
@@ -135,27 +132,23 @@ pub fn report(mode: SandboxMode) -> Layers {
         return Layers::default();
     }
     // Tries every layer, even after one that strict would stop at.
-    let cell = OwnCell::enter(SandboxMode::Standard, || ()).and_then(|(cell, ())| cell.seal());
-    let mut layers = cell.expect("cell: standard does not fail for a missing layer");
+    let mut layers = OwnCell::enter(SandboxMode::Standard, || ())
+        .and_then(|(cell, ())| cell.seal())
+        .expect("cell: standard does not fail for a missing layer");
     // The service itself provides these two when it starts a server.
     layers.held.extend([Layer::Environment, Layer::End]);
     layers
 }
 
-fn leave_descriptors() -> Result<(), String> {
-    let closed = own_os::close_descriptors();
-    closed.map_err(|error| format!("close_range fails ({error}); it needs Linux 5.9"))?;
+fn leave_descriptors() -> Held {
+    os::close_above_stderr(0)
+        .map_err(|error| format!("close_range fails ({error}); it needs Linux 5.9"))?;
     limit(Resource::Nofile, DESCRIPTORS_MAX)
-}
-
-fn be_ended_first() -> Result<(), String> {
-    let written = fs::write("/proc/self/oom_score_adj", OOM_SCORE);
-    written.map_err(|error| format!("/proc/self/oom_score_adj cannot be written ({error})"))
 }
 
 /// Enters a user namespace without any mapping: the process is nobody in it. Outside, it is neither root nor the
 /// service's user if it can switch to another.
-fn leave_user() -> Result<(), String> {
+fn leave_user() -> Held {
     let left = match user::lacking() {
         None => become_other().map_err(|error| format!("the user cannot be changed ({error})")),
         Some(lacking) if getuid().is_root() => Err(format!("root lacks {lacking} here")),
@@ -192,7 +185,7 @@ fn become_other() -> io::Result<()> {
     }
 }
 
-fn leave_files() -> Result<(), String> {
+fn leave_files() -> Held {
     let status = restrict_files().map_err(|error| format!("Landlock fails ({error})"))?;
     if status == RulesetStatus::NotEnforced {
         return Err(
@@ -222,22 +215,15 @@ fn restrict_files() -> Result<RulesetStatus, RulesetError> {
     Ok(ruleset.restrict_self()?.ruleset)
 }
 
-fn leave_privileges() -> Result<(), String> {
+fn leave_privileges() -> Held {
     let said = |what| move |error: rustix::io::Errno| format!("{what} fails ({error})");
     set_no_new_privs(true).map_err(said("PR_SET_NO_NEW_PRIVS"))?;
-    let none = CapabilitySet::empty();
-    let none = CapabilitySets {
-        effective: none,
-        permitted: none,
-        inheritable: none,
-    };
-    set_capabilities(None, none).map_err(said("capset"))?;
+    set_capabilities(None, NO_CAPABILITIES).map_err(said("capset"))?;
     limit(Resource::Core, 0)?;
-    let hidden = set_dumpable_behavior(DumpableBehavior::NotDumpable);
-    hidden.map_err(said("PR_SET_DUMPABLE"))
+    set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(said("PR_SET_DUMPABLE"))
 }
 
-fn has_memory_limit() -> Result<(), String> {
+fn has_memory_limit() -> Held {
     match getrlimit(Resource::Data).maximum {
         Some(_) => Ok(()),
         None => Err("the process has no limit for its data (RLIMIT_DATA)".into()),
@@ -245,13 +231,7 @@ fn has_memory_limit() -> Result<(), String> {
 }
 
 /// Lowers a limit of the process, if it is higher.
-fn limit(resource: Resource, most: u64) -> Result<(), String> {
-    let least = |limit: Option<u64>| Some(limit.map_or(most, |limit| limit.min(most)));
-    let Rlimit { current, maximum } = getrlimit(resource);
-    let lowered = Rlimit {
-        current: least(current),
-        maximum: least(maximum),
-    };
-    let limited = setrlimit(resource, lowered);
-    limited.map_err(|error| format!("the limit of {resource:?} cannot be lowered ({error})"))
+fn limit(resource: Resource, most: u64) -> Held {
+    limits::limit(resource, most)
+        .map_err(|error| format!("the limit of {resource:?} cannot be lowered ({error})"))
 }

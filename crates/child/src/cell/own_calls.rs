@@ -12,39 +12,29 @@ use std::io::Write;
 
 use libc::c_long;
 use seccompiler::{
-    BackendError, BpfProgram, SeccompAction, SeccompCmpArgLen as Length, SeccompCmpOp as Is,
-    SeccompCondition as Condition, SeccompFilter, SeccompRule as Rule, apply_filter_all_threads,
+    BackendError, BpfProgram, SeccompAction, SeccompCmpOp as Is, SeccompFilter,
+    SeccompRule as Rule, apply_filter_all_threads,
 };
 
+use super::layers::Held;
 use super::own_os;
+use super::system_calls::rule;
+
+macro_rules! calls {
+    ($($name:ident)*) => { &[$(libc::$name),*] };
+}
 
 /// Calls allowed with any arguments.
-const ALLOWED: &[c_long] = &[
+const ALLOWED: &[c_long] = calls![
     // The three streams, and the open memory statistics.
-    libc::SYS_read,
-    libc::SYS_write,
-    libc::SYS_pread64,
-    libc::SYS_ppoll,
-    libc::SYS_close,
+    SYS_read SYS_write SYS_pread64 SYS_ppoll SYS_close
     // Memory.
-    libc::SYS_brk,
-    libc::SYS_mremap,
-    libc::SYS_munmap,
-    libc::SYS_madvise,
+    SYS_brk SYS_mremap SYS_munmap SYS_madvise
     // Time, the output's timer, and random numbers for hash tables.
-    libc::SYS_clock_gettime,
-    libc::SYS_gettimeofday,
-    libc::SYS_timerfd_settime,
-    libc::SYS_getrandom,
+    SYS_clock_gettime SYS_gettimeofday SYS_timerfd_settime SYS_getrandom
     // Waiting threads, signal handling, exit.
-    libc::SYS_restart_syscall,
-    libc::SYS_sigaltstack,
-    libc::SYS_rt_sigprocmask,
-    libc::SYS_rt_sigreturn,
-    libc::SYS_getpid,
-    libc::SYS_gettid,
-    libc::SYS_exit,
-    libc::SYS_exit_group,
+    SYS_restart_syscall SYS_sigaltstack SYS_rt_sigprocmask SYS_rt_sigreturn SYS_getpid SYS_gettid
+    SYS_exit SYS_exit_group
 ];
 
 /// Futex operations of the C and the standard library: wait and wake. The flags select the clock, and the private
@@ -59,56 +49,43 @@ pub(super) const LINE_BYTES_MAX: usize = 96;
 ///
 /// # Errors
 /// A step fails; the error says which and why.
-pub(super) fn leave_calls() -> Result<(), String> {
-    let told = own_os::die_of_refused_calls();
-    told.map_err(|error| format!("there is no handler of SIGSYS ({error})"))?;
+pub(super) fn leave_calls() -> Held {
+    own_os::die_of_refused_calls()
+        .map_err(|error| format!("there is no handler of SIGSYS ({error})"))?;
     let filter = filter().map_err(|error| format!("there is no filter for {ARCH} ({error})"))?;
-    let filtered = apply_filter_all_threads(&filter);
-    filtered.map_err(|error| format!("the system refuses a filter of system calls ({error})"))
+    apply_filter_all_threads(&filter)
+        .map_err(|error| format!("the system refuses a filter of system calls ({error})"))
 }
 
 fn filter() -> Result<BpfProgram, BackendError> {
     let mut rules: BTreeMap<c_long, Vec<Rule>> =
         ALLOWED.iter().map(|call| (*call, Vec::new())).collect();
-    let no_code = |argument| without(argument, libc::PROT_EXEC);
-    let no_file = with(3, libc::MAP_ANONYMOUS)?;
-    rules.insert(libc::SYS_mmap, vec![Rule::new(vec![no_code(2)?, no_file])?]);
+    let no_code = (2, Is::MaskedEq(libc::PROT_EXEC as u64), 0);
+    let anonymous = libc::MAP_ANONYMOUS as u64;
+    let no_file = (3, Is::MaskedEq(anonymous), anonymous);
+    rules.insert(libc::SYS_mmap, vec![rule([no_code.clone(), no_file])?]);
+    rules.insert(libc::SYS_mprotect, vec![rule([no_code])?]);
     // Debug builds check a descriptor before closing it.
-    let looks = Condition::new(1, Length::Dword, Is::Eq, libc::F_GETFD as u64)?;
     if cfg!(debug_assertions) {
-        rules.insert(libc::SYS_fcntl, vec![Rule::new(vec![looks])?]);
+        let looks = (1, Is::Eq, libc::F_GETFD as u64);
+        rules.insert(libc::SYS_fcntl, vec![rule([looks])?]);
     }
-    rules.insert(libc::SYS_mprotect, vec![Rule::new(vec![no_code(2)?])?]);
     let futex = FUTEX_COMMANDS.map(|command| {
         let is = Is::MaskedEq(!FUTEX_FLAGS & u64::from(u32::MAX));
-        Rule::new(vec![Condition::new(1, Length::Dword, is, command as u64)?])
+        rule([(1, is, command as u64)])
     });
     rules.insert(
         libc::SYS_futex,
         futex.into_iter().collect::<Result<_, _>>()?,
     );
     // A signal to itself: an aborting panic.
-    let itself = u64::from(std::process::id());
-    let itself = Condition::new(0, Length::Dword, Is::Eq, itself)?;
-    rules.insert(libc::SYS_tgkill, vec![Rule::new(vec![itself])?]);
+    let itself = (0, Is::Eq, u64::from(std::process::id()));
+    rules.insert(libc::SYS_tgkill, vec![rule([itself])?]);
     // Keeps the handler of refused calls.
-    let other = Condition::new(0, Length::Dword, Is::Ne, libc::SIGSYS as u64)?;
-    rules.insert(libc::SYS_rt_sigaction, vec![Rule::new(vec![other])?]);
+    let other = (0, Is::Ne, libc::SIGSYS as u64);
+    rules.insert(libc::SYS_rt_sigaction, vec![rule([other])?]);
     let (refused, allowed) = (SeccompAction::Trap, SeccompAction::Allow);
     SeccompFilter::new(rules, refused, allowed, ARCH.try_into()?)?.try_into()
-}
-
-fn without(argument: u8, flag: i32) -> Result<Condition, BackendError> {
-    Condition::new(argument, Length::Dword, Is::MaskedEq(flag as u64), 0)
-}
-
-fn with(argument: u8, flag: i32) -> Result<Condition, BackendError> {
-    Condition::new(
-        argument,
-        Length::Dword,
-        Is::MaskedEq(flag as u64),
-        flag as u64,
-    )
 }
 
 /// Returns the line that reports a refused system call. Built without allocation, in a signal handler.

@@ -1,7 +1,6 @@
 //! System calls for the built-in server's cell, each behind a safe function, and the handler of refused calls.
 //!
-//! SOURCE    close_range(2), unshare(2), sigaction(2), seccomp(2) (SECCOMP_RET_TRAP), mallopt(3),
-//!           localtime_r(3).
+//! SOURCE    unshare(2), sigaction(2), seccomp(2) (SECCOMP_RET_TRAP), mallopt(3), localtime_r(3).
 
 #![allow(unsafe_code, reason = "the system's calls for cells")]
 
@@ -12,15 +11,17 @@ use std::ptr;
 
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
+use super::os::checked;
 use super::own_calls;
 
 /// Blocks of at least this length, in bytes, return to the system when freed. Once set, glibc does not raise it.
 #[cfg(target_env = "gnu")]
 const MAPPED_BYTES_MIN: c_int = 1 << 20;
 
-/// Makes all threads share one heap, which takes less memory, and returns large blocks to the system. With several
-/// heaps, glibc opens a file when it shrinks one, which the filter refuses. Nothing to do without glibc.
-pub(super) fn set_allocator() {
+/// Configures the allocator for a server, in every mode: makes all threads share one heap, which takes less memory, and
+/// returns large blocks to the system. With several heaps, glibc opens a file when it shrinks one, which the filter
+/// refuses. Nothing to do without glibc.
+pub fn set_allocator() {
     #[cfg(target_env = "gnu")]
     // SAFETY: mallopt may be called at any time; both values are in the ranges that it knows.
     unsafe {
@@ -37,15 +38,6 @@ pub(super) fn load_time_zone() {
         let (time, mut parts) = mem::zeroed();
         libc::localtime_r(&raw const time, &raw mut parts);
     }
-}
-
-/// Closes all descriptors except the standard streams.
-pub(super) fn close_descriptors() -> io::Result<()> {
-    let (first, last, flags): (c_uint, c_uint, c_uint) = (3, c_uint::MAX, 0);
-    // SAFETY: the call takes three numbers. No descriptor that it closes is in use: the caller has not opened any
-    // yet.
-    let closed = unsafe { libc::syscall(libc::SYS_close_range, first, last, flags) };
-    checked(closed)
 }
 
 /// Enters a new user namespace.
@@ -70,14 +62,7 @@ pub(super) fn die_of_refused_calls() -> io::Result<()> {
             libc::SA_SIGINFO | libc::SA_RESETHAND | libc::SA_NODEFER | libc::SA_ONSTACK;
         libc::sigaction(libc::SIGSYS, &raw const action, ptr::null_mut())
     };
-    checked(set.into())
-}
-
-fn checked(returned: libc::c_long) -> io::Result<()> {
-    match returned {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
+    checked(set.into()).map(drop)
 }
 
 /// `siginfo_t` of a SIGSYS, on 64-bit systems.

@@ -119,9 +119,8 @@ impl Reports {
                 Ok(Report::Met(limit)) if !matches!(self.met, Some(MetLimit::Memory(_))) => {
                     self.met = Some(limit);
                 }
-                Ok(Report::Met(_)) => {}
                 // A trial reports missing layers, once for all processes.
-                Ok(Report::Missing(_)) | Err(_) => {}
+                Ok(Report::Met(_) | Report::Missing(_)) | Err(_) => {}
             }
         }
         refused
@@ -129,7 +128,9 @@ impl Reports {
 
     /// Reads all available reports; returns newly refused system calls.
     pub fn take_rest(&mut self) -> Vec<String> {
-        let chunk = self.pipe.read_now().filter(|chunk| !chunk.is_empty());
-        chunk.map_or_else(Vec::new, |chunk| self.take(chunk))
+        match self.pipe.read() {
+            Ok(chunk) if !chunk.is_empty() => self.take(chunk),
+            _ => Vec::new(),
+        }
     }
 }

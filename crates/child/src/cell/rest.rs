@@ -32,7 +32,7 @@ pub struct Orders {
 
 impl Orders {
     /// Sends orders to the cell that reports over this socket, which does not block.
-    pub(crate) fn by(report: &OwnedFd) -> io::Result<Self> {
+    pub fn by(report: &OwnedFd) -> io::Result<Self> {
         Ok(Self {
             socket: report.try_clone()?,
             is_at_rest: false,
@@ -68,8 +68,9 @@ impl Orders {
 /// Executes orders in the first process of a cell.
 pub(super) struct Rest<'a> {
     /// The source of orders; `None` if there is none, or without a pid namespace.
-    orders: Option<&'a File>,
-    is_at_rest: bool,
+    pub orders: Option<&'a File>,
+    /// Whether the cell is suspended.
+    pub is_at_rest: bool,
 }
 
 impl<'a> Rest<'a> {
@@ -78,16 +79,6 @@ impl<'a> Rest<'a> {
             orders: orders.filter(|_| has_namespace),
             is_at_rest: false,
         }
-    }
-
-    /// Returns a file that becomes readable when there is an order.
-    pub(super) fn orders(&self) -> Option<&'a File> {
-        self.orders
-    }
-
-    /// Returns whether the cell is suspended.
-    pub(super) fn is_at_rest(&self) -> bool {
-        self.is_at_rest
     }
 
     /// Reads all pending orders and executes the last one.

@@ -19,6 +19,7 @@ use rustix::thread::{self, LinkNameSpaceType, move_into_link_name_space};
 
 use super::own_os;
 use super::user::{self, NUMBERS_MIN};
+use crate::find_program;
 
 /// The option of `settee cell` that holds a user namespace open.
 pub const HOLD: &str = "--hold-users";
@@ -81,14 +82,15 @@ pub(super) fn enter(handed: Option<Result<OwnedFd, String>>) -> Result<Numbers, 
     })?;
     // The longest range of each; the other one is the service's own.
     let [users, groups] = MAPS.map(|file| mapped(file).into_iter().max_by_key(|line| line.count));
-    let both = users.zip(groups);
-    let numbers = both.map(|(users, groups)| Numbers {
-        uid: users.inside,
-        gid: groups.inside,
-        outside: users.outside,
-        count: users.count.min(groups.count),
-    });
-    numbers.ok_or_else(|| "the namespace of its subordinate users has no users".to_owned())
+    users
+        .zip(groups)
+        .map(|(users, groups)| Numbers {
+            uid: users.inside,
+            gid: groups.inside,
+            outside: users.outside,
+            count: users.count.min(groups.count),
+        })
+        .ok_or_else(|| "the namespace of its subordinate users has no users".to_owned())
 }
 
 /// A line of a user map.
@@ -111,15 +113,16 @@ pub(super) fn exist(first: u32, count: u32) -> bool {
 /// Returns the lines of a map.
 fn mapped(file: &str) -> Vec<Mapped> {
     let text = fs::read_to_string(file).unwrap_or_default();
-    let lines = text.lines().filter_map(|line| {
-        let mut numbers = line.split_whitespace().map(|word| word.parse().ok());
-        Some(Mapped {
-            inside: numbers.next()??,
-            outside: numbers.next()??,
-            count: numbers.next()??,
+    text.lines()
+        .filter_map(|line| {
+            let mut numbers = line.split_whitespace().map(|word| word.parse().ok());
+            Some(Mapped {
+                inside: numbers.next()??,
+                outside: numbers.next()??,
+                count: numbers.next()??,
+            })
         })
-    });
-    lines.collect()
+        .collect()
 }
 
 /// Makes the namespace.
@@ -130,10 +133,11 @@ fn make() -> Result<OwnedFd, String> {
     let name = name.map_or("", |account| account.name);
     let range = |file: &str| {
         let text = fs::read_to_string(file).unwrap_or_default();
-        let found = subordinate(&text, name, uid);
-        found.ok_or_else(|| format!("{file} has no range of {NUMBERS_MIN} numbers for user {uid}"))
+        subordinate(&text, name, uid)
+            .ok_or_else(|| format!("{file} has no range of {NUMBERS_MIN} numbers for user {uid}"))
     };
-    let (uids, gids) = (range("/etc/subuid")?, range("/etc/subgid")?);
+    let (first_uid, uid_count) = range("/etc/subuid")?;
+    let (first_gid, gid_count) = range("/etc/subgid")?;
     let (for_users, for_groups) = (program("newuidmap")?, program("newgidmap")?);
     if thread::no_new_privs().unwrap_or(true) {
         return Err(
@@ -150,9 +154,9 @@ fn make() -> Result<OwnedFd, String> {
     run(
         &for_users,
         process,
-        &[(0, uid, 1), (1, uids.first, uids.count)],
+        &[(0, uid, 1), (1, first_uid, uid_count)],
     )?;
-    run(&for_groups, process, &[(1, gids.first, gids.count)])?;
+    run(&for_groups, process, &[(1, first_gid, gid_count)])?;
     let space = File::open(format!("/proc/{process}/ns/user"));
     holder.end();
     space.map(OwnedFd::from).map_err(|error| {
@@ -165,9 +169,9 @@ struct Holder(Child);
 
 impl Holder {
     fn start() -> io::Result<Self> {
-        let mut command = Command::new(env::current_exe()?);
-        let command = command.args(["cell", HOLD]).env_clear();
-        let child = command
+        let child = Command::new(env::current_exe()?)
+            .args(["cell", HOLD])
+            .env_clear()
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
@@ -204,19 +208,17 @@ pub fn hold() -> i32 {
 }
 
 fn program(name: &str) -> Result<PathBuf, String> {
-    let path = env::var_os("PATH").unwrap_or_default();
-    let mut candidates = env::split_paths(&path).map(|folder| folder.join(name));
-    candidates
-        .find(|candidate| candidate.is_file())
-        .ok_or_else(|| format!("it has subordinate users, but there is no program {name} in PATH"))
+    find_program(Path::new(name))
+        .map_err(|_| format!("it has subordinate users, but there is no program {name} in PATH"))
 }
 
 /// Runs a program that writes a map of (inside, outside, count).
 fn run(program: &Path, process: u32, map: &[(u32, u32, u32)]) -> Result<(), String> {
-    let numbers = map
-        .iter()
-        .flat_map(|(inside, outside, count)| [inside, outside, count]);
-    let arguments = std::iter::once(process).chain(numbers.copied());
+    let arguments = std::iter::once(process).chain(
+        map.iter()
+            .flat_map(|(inside, outside, count)| [inside, outside, count])
+            .copied(),
+    );
     let output = Command::new(program)
         .args(arguments.map(|number| number.to_string()))
         .stdin(Stdio::null())
@@ -229,26 +231,17 @@ fn run(program: &Path, process: u32, map: &[(u32, u32, u32)]) -> Result<(), Stri
     Err(format!("{} fails: {told}", program.display()))
 }
 
-/// A range of numbers.
-#[derive(Debug, PartialEq, Eq)]
-struct Subordinate {
-    first: u32,
-    count: u32,
-}
-
-/// Finds the range of a user, given by name or number, in a file of lines `USER:FIRST:COUNT`.
-fn subordinate(text: &str, name: &str, uid: u32) -> Option<Subordinate> {
+/// Finds the range of a user, given by name or number, in a file of lines `USER:FIRST:COUNT`: its first number and its
+/// length.
+fn subordinate(text: &str, name: &str, uid: u32) -> Option<(u32, u32)> {
     let uid = uid.to_string();
     let mut ranges = text.lines().filter_map(|line| {
         let mut fields = line.trim().split(':');
         let owner = fields.next().filter(|owner| !owner.is_empty())?;
-        let range = Subordinate {
-            first: fields.next()?.parse().ok()?,
-            count: fields.next()?.parse().ok()?,
-        };
+        let range = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
         (owner == name || owner == uid).then_some(range)
     });
-    ranges.find(|range| range.first > 0 && range.count >= NUMBERS_MIN)
+    ranges.find(|(first, count)| *first > 0 && *count >= NUMBERS_MIN)
 }
 
 /// A user of the machine, from `/etc/passwd`.
@@ -281,7 +274,7 @@ mod tests {
     #[test]
     fn a_subordinate_range_is_found_by_name_and_by_number() {
         let text = "bob:1:2\n# ann\nann:100000:65536\n\n70:200000:65536\nann:300000:x\n:5:100\n";
-        let found = |name, uid| subordinate(text, name, uid).map(|range| range.first);
+        let found = |name, uid| subordinate(text, name, uid).map(|(first, _)| first);
         assert_eq!(found("ann", 7), Some(100_000));
         assert_eq!(found("", 70), Some(200_000));
         // Too few numbers.

@@ -139,8 +139,10 @@ pub(super) fn filter(spec: &CellSpec, guarded: Guarded) -> Result<BpfProgram, Ba
     let mut verdicts = vec![Verdict::Refused; Sysno::last().id() as usize + 1];
     let mut decide = |call: Sysno, verdict| verdicts[call.id() as usize] = verdict;
     let (of_network, mut in_part) = (if spec.network { OF_NETWORK } else { &[] }, in_part()?);
-    let allowed = [ALLOWED, ALLOWED_HERE, of_network].into_iter().flatten();
-    allowed.for_each(|call| decide(*call, Verdict::Allowed));
+    [ALLOWED, ALLOWED_HERE, of_network]
+        .into_iter()
+        .flatten()
+        .for_each(|call| decide(*call, Verdict::Allowed));
     MISSING
         .iter()
         .for_each(|call| decide(*call, Verdict::Missing));
@@ -169,10 +171,10 @@ pub(super) fn filter(spec: &CellSpec, guarded: Guarded) -> Result<BpfProgram, Ba
 /// Returns the calls that are allowed only with certain arguments, and the rules for these.
 fn in_part() -> Result<Vec<(Sysno, Vec<Rule>)>, BackendError> {
     let one_of = |argument, values: &[u64]| {
-        let rules = values
+        values
             .iter()
-            .map(|value| rule([(argument, Is::Eq, *value)]));
-        rules.collect::<Result<Vec<_>, _>>()
+            .map(|value| rule([(argument, Is::Eq, *value)]))
+            .collect::<Result<Vec<_>, _>>()
     };
     let without = |argument, flags: &[u64]| rule([(argument, Is::MaskedEq(flags.iter().sum()), 0)]);
     // Refuses the advice that evicts cached pages, which others may read.
@@ -202,24 +204,25 @@ fn in_part() -> Result<Vec<(Sysno, Vec<Rule>)>, BackendError> {
 /// part of it that is unmapped would still take memory, but not be counted.
 fn of_counted_memory() -> Result<Vec<Rule>, BackendError> {
     let others = (3, Is::MaskedEq(OF_OTHERS.iter().sum()), 0);
-    let either = numbers![MAP_SHARED MAP_ANONYMOUS].iter().chain(&[0]);
-    let rules =
-        either.map(|flag| rule([others.clone(), (3, Is::MaskedEq(OF_SHARED_MEMORY), *flag)]));
-    rules.collect()
+    numbers![MAP_SHARED MAP_ANONYMOUS]
+        .iter()
+        .chain(&[0])
+        .map(|flag| rule([others.clone(), (3, Is::MaskedEq(OF_SHARED_MEMORY), *flag)]))
+        .collect()
 }
 
 /// Allows internet sockets with common protocols only: MPTCP would bypass Landlock's rules for TCP ports.
 fn of_the_internet() -> Result<Vec<Rule>, BackendError> {
-    let families = [AF_INET, AF_INET6].into_iter();
-    let sockets = families.flat_map(|family| [0, IPPROTO_TCP, IPPROTO_UDP].map(|of| (family, of)));
-    let rules =
-        sockets.map(|(family, of)| rule([(0, Is::Eq, family as u64), (2, Is::Eq, of as u64)]));
-    rules.collect()
+    [AF_INET, AF_INET6]
+        .into_iter()
+        .flat_map(|family| [0, IPPROTO_TCP, IPPROTO_UDP].map(|of| (family, of)))
+        .map(|(family, of)| rule([(0, Is::Eq, family as u64), (2, Is::Eq, of as u64)]))
+        .collect()
 }
 
 /// Matches a call whose arguments satisfy all conditions. Compares only the lower 32 bits of each argument; the kernel,
 /// too, uses only those in these calls.
-fn rule<const N: usize>(conditions: [(u8, Is, u64); N]) -> Result<Rule, BackendError> {
+pub(super) fn rule<const N: usize>(conditions: [(u8, Is, u64); N]) -> Result<Rule, BackendError> {
     let conditions = conditions.map(|(argument, is, value)| {
         SeccompCondition::new(argument, SeccompCmpArgLen::Dword, is, value)
     });
@@ -298,10 +301,10 @@ fn is_return(step: &sock_filter) -> bool {
 /// Converts the result of [`filter`] to a filter that reports each refused call to a listener, which refuses it.
 pub(super) fn with_listener(filter: &BpfProgram) -> BpfProgram {
     let mut asking = filter.clone();
-    let refusing = asking
+    asking
         .iter_mut()
-        .filter(|step| is_return(step) && step.k == REFUSE);
-    refusing.for_each(|step| step.k = libc::SECCOMP_RET_USER_NOTIF);
+        .filter(|step| is_return(step) && step.k == REFUSE)
+        .for_each(|step| step.k = libc::SECCOMP_RET_USER_NOTIF);
     asking
 }
 

@@ -23,9 +23,13 @@ impl CellTerms {
         if self.spec.mode == SandboxMode::Off {
             return command;
         }
-        let added = command.environment.iter();
         CommandSpec {
-            environment: self.environment.iter().chain(added).cloned().collect(),
+            environment: self
+                .environment
+                .iter()
+                .chain(command.environment.iter())
+                .cloned()
+                .collect(),
             cell: Cell::Launched {
                 launcher: launcher.to_owned(),
                 spec: self.spec.clone(),

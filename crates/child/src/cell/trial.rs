@@ -4,7 +4,7 @@
 //!           effective layers, as one line of JSON.
 //! PROMISES  A trial takes at most [`TRIAL_TIME_MAX`]; dropping it ends its child. If a signal ends the child,
 //!           another is started.
-//! CALLED    By the PoolProber, concurrently, and by `settee check-config --sandbox`.
+//! CALLED    By the ProcManager, concurrently, and by `settee check-config --sandbox`.
 
 use std::ffi::OsString;
 use std::io;
@@ -14,10 +14,9 @@ use std::time::Duration;
 use rustix::fs::{Access, access};
 use rustix::io::Errno;
 
-use super::Cell;
-use super::SandboxMode;
 use super::layers::Layers;
 use super::terms::CellTerms;
+use super::{Cell, SandboxMode};
 use crate::unpooled_child::{ChildEnd, UnpooledChild};
 use crate::{CommandSpec, SpawnError, Spawner, find_program};
 
@@ -61,11 +60,10 @@ impl CellTrial {
     /// Returns the trial of the cell that the built-in server enters.
     pub fn own(terms: &CellTerms, program: &Path) -> Self {
         let mode = terms.spec.mode;
-        let word = mode.to_string();
         Self {
             mode,
             launcher: program.to_owned(),
-            arguments: ["--report-own", &word].map(Into::into).to_vec(),
+            arguments: ["--report-own", &mode.to_string()].map(Into::into).to_vec(),
             program: None,
         }
     }
@@ -95,21 +93,24 @@ impl CellTrial {
             }
             reported.map_err(|end| end.report)
         };
-        let reported = tokio::time::timeout(TRIAL_TIME_MAX, reported).await;
-        reported.unwrap_or_else(|_| {
-            let seconds = TRIAL_TIME_MAX.as_secs();
-            Err(format!("nothing was reported within {seconds} s"))
-        })
+        tokio::time::timeout(TRIAL_TIME_MAX, reported)
+            .await
+            .unwrap_or_else(|_| {
+                let seconds = TRIAL_TIME_MAX.as_secs();
+                Err(format!("nothing was reported within {seconds} s"))
+            })
     }
 
     async fn report(&self, spawner: &Spawner) -> Result<Layers, ChildEnd> {
-        let is_its_own = true;
-        let wrong = |report| ChildEnd { report, is_its_own };
+        let wrong = |report| ChildEnd {
+            report,
+            is_its_own: true,
+        };
         let mut arguments = self.arguments.clone();
         if let Some(program) = &self.program {
             // A missing program is reported when it is started.
-            let found = find_program(program);
-            arguments.push(found.unwrap_or_else(|_| program.clone()).into());
+            let found = find_program(program).unwrap_or_else(|_| program.clone());
+            arguments.push(found.into());
         }
         let command = CommandSpec {
             program: self.launcher.clone(),
@@ -131,8 +132,10 @@ impl CellTrial {
 
 fn layers_of(line: &[u8]) -> Result<Layers, String> {
     let mut layers: Layers = serde_json::from_slice(line).map_err(|_| {
-        let line = String::from_utf8_lossy(line);
-        let start: String = line.chars().take(QUOTED_CHARACTERS).collect();
+        let start: String = String::from_utf8_lossy(line)
+            .chars()
+            .take(QUOTED_CHARACTERS)
+            .collect();
         format!("the report makes no sense: {start}")
     })?;
     layers.held.sort_unstable();
@@ -145,18 +148,13 @@ fn layers_of(line: &[u8]) -> Result<Layers, String> {
 /// It does not exist, or cannot be executed.
 pub fn check_program(program: &Path) -> Result<(), SpawnError> {
     let program = find_program(program)?;
-    match access(&program, Access::EXEC_OK) {
-        Ok(()) if program.is_dir() => {
-            let source = io::ErrorKind::IsADirectory.into();
-            Err(SpawnError::NotExecutable { program, source })
-        }
-        Ok(()) => Ok(()),
-        Err(Errno::NOENT | Errno::NOTDIR) => Err(SpawnError::NotFound(program)),
-        Err(error) => {
-            let source = error.into();
-            Err(SpawnError::NotExecutable { program, source })
-        }
-    }
+    let source = match access(&program, Access::EXEC_OK) {
+        Ok(()) if program.is_dir() => io::ErrorKind::IsADirectory.into(),
+        Ok(()) => return Ok(()),
+        Err(Errno::NOENT | Errno::NOTDIR) => return Err(SpawnError::NotFound(program)),
+        Err(error) => error.into(),
+    };
+    Err(SpawnError::NotExecutable { program, source })
 }
 
 #[cfg(test)]

@@ -18,13 +18,13 @@ use std::os::fd::OwnedFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::path::PathBuf;
-use std::str::FromStr;
 
 use rustix::process::{DumpableBehavior, Pid, Uid, getegid, geteuid, set_dumpable_behavior};
 use rustix::thread::{self, CapabilitySet, CapabilitySets};
 use serde::{Deserialize, Serialize};
 
 use super::init::NOBODY;
+use super::layers::Held;
 use super::subordinate::{self, Numbers};
 use super::{CellSpec, UserIds, os};
 
@@ -63,24 +63,6 @@ pub struct UserRange {
 }
 
 impl UserRange {
-    /// Returns a range of valid user numbers.
-    ///
-    /// # Errors
-    /// It is too small, or includes a universally reserved number.
-    pub fn new(first: u32, last: u32) -> Result<Self, String> {
-        let refused = |number, who| Err(format!("{number} is {who}"));
-        match (first, last) {
-            (0, _) => return refused(0, "root"),
-            (_, NO_USER) => return refused(NO_USER, "no user"),
-            _ if first > last || last - first < NUMBERS_MIN - 1 => {
-                return Err(format!("it has fewer than {NUMBERS_MIN} numbers"));
-            }
-            _ if (first..=last).contains(&NOBODY) => return refused(NOBODY, "the user nobody"),
-            _ => {}
-        }
-        Ok(Self { first, last })
-    }
-
     /// Returns whether the range includes a user's number.
     pub fn contains(self, number: u32) -> bool {
         (self.first..=self.last).contains(&number)
@@ -97,24 +79,26 @@ impl UserRange {
     }
 }
 
-impl FromStr for UserRange {
-    type Err = String;
+impl TryFrom<String> for UserRange {
+    type Error = String;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    /// Reads `FIRST-LAST`. A range that is too small, or includes a universally reserved number, is an error.
+    fn try_from(text: String) -> Result<Self, String> {
         let number = |text: &str| text.trim().parse::<u32>().ok();
         let ends = text
             .split_once('-')
             .and_then(|(first, last)| Some((number(first)?, number(last)?)));
         let (first, last) = ends.ok_or_else(|| format!("{text:?} is not FIRST-LAST"))?;
-        Self::new(first, last)
-    }
-}
-
-impl TryFrom<String> for UserRange {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        text.parse()
+        let refused = |number, who| Err(format!("{number} is {who}"));
+        match (first, last) {
+            (0, _) => refused(0, "root"),
+            (_, NO_USER) => refused(NO_USER, "no user"),
+            _ if first > last || last - first < NUMBERS_MIN - 1 => {
+                Err(format!("it has fewer than {NUMBERS_MIN} numbers"))
+            }
+            _ if (first..=last).contains(&NOBODY) => refused(NOBODY, "the user nobody"),
+            _ => Ok(Self { first, last }),
+        }
     }
 }
 
@@ -136,10 +120,10 @@ pub(super) struct CellUser {
     own: UserIds,
     /// The cell's user, as seen from outside.
     pub outside: UserIds,
-    /// Whether this process may give other users to the cell's processes.
-    may_change: bool,
+    /// Whether this process may give the cell's processes another user, and drop its groups.
+    pub may_change: bool,
     /// Whether the number is otherwise unused, or why not.
-    is_alone: Result<(), String>,
+    is_alone: Held,
     /// Whether the configuration names another user than the service's.
     is_configured: bool,
     /// How the configuration can grant access to files that the cell's user may not read.
@@ -234,18 +218,13 @@ impl CellUser {
         self.outside != self.own
     }
 
-    /// Whether this process may give the cell's processes another user, and drop its groups.
-    pub(super) fn may_change(&self) -> bool {
-        self.may_change
-    }
-
     /// Whether no process outside the cell has the number.
     pub(super) fn is_alone(&self) -> bool {
         self.is_alone.is_ok() && !self.is_configured
     }
 
     /// Whether the cell has a user of its own, claimed or configured, or why not.
-    pub(super) fn held(&self) -> Result<(), String> {
+    pub(super) fn held(&self) -> Held {
         self.is_alone.clone()
     }
 
@@ -266,12 +245,14 @@ impl CellUser {
             inheritable,
             ..
         } = thread::capabilities(None)?;
-        let sets = CapabilitySets {
-            effective: permitted,
-            permitted,
-            inheritable,
-        };
-        thread::set_capabilities(None, sets)?;
+        thread::set_capabilities(
+            None,
+            CapabilitySets {
+                effective: permitted,
+                permitted,
+                inheritable,
+            },
+        )?;
         // Switching users has hidden the /proc files about the cell's first process, even from itself.
         Ok(set_dumpable_behavior(DumpableBehavior::Dumpable)?)
     }
@@ -343,11 +324,13 @@ mod tests {
 
     #[test]
     fn a_range_has_enough_numbers_and_no_reserved_user() {
-        let range: UserRange = "100-115".parse().unwrap();
+        let read = |text: &str| UserRange::try_from(text.to_owned());
+        let range = read("100-115").unwrap();
         assert_eq!((range.count(), range.to_string()), (16, "100-115".into()));
         assert!(range.contains(115) && !range.contains(116));
-        assert_eq!(" 1 - 65533 ".parse(), UserRange::new(1, 65533));
-        assert_eq!(DEFAULT_RANGE.to_string().parse(), Ok(DEFAULT_RANGE));
+        let (first, last) = (1, 65533);
+        assert_eq!(read(" 1 - 65533 "), Ok(UserRange { first, last }));
+        assert_eq!(read(&DEFAULT_RANGE.to_string()), Ok(DEFAULT_RANGE));
         for (text, expected) in [
             ("", "FIRST-LAST"),
             ("100", "FIRST-LAST"),
@@ -360,7 +343,7 @@ mod tests {
             ("60000-70000", "65534 is the user nobody"),
             ("4000000000-4294967295", "no user"),
         ] {
-            let fault = text.parse::<UserRange>().unwrap_err();
+            let fault = read(text).unwrap_err();
             assert!(fault.contains(expected), "{text}: {fault}");
         }
     }

@@ -3,21 +3,22 @@
 use std::path::Path;
 
 use super::Rules;
-use crate::PoolConfig;
-use crate::SandboxMode;
 use crate::cells::overlap;
 use crate::keys::{POOLS, QUERY};
+use crate::{PoolConfig, SandboxMode};
 
 impl Rules<'_> {
     /// Records problems in the settings of cells. `service_user` is as in [`super::check`].
     pub(super) fn cells(&mut self, service_user: Option<u32>) {
         let config = self.config;
-        let all = &config.query_server_config;
-        let of_all = PoolConfig {
-            cell: all.cell.clone(),
-            ..PoolConfig::default()
-        };
-        self.cell(QUERY, &of_all, service_user);
+        self.cell(
+            QUERY,
+            &PoolConfig {
+                cell: config.query_server_config.cell.clone(),
+                ..PoolConfig::default()
+            },
+            service_user,
+        );
         self.user_range(service_user);
         for (name, pool) in &config.pools {
             self.cell(&format!("{POOLS}.{name}"), pool, service_user);
@@ -34,23 +35,29 @@ impl Rules<'_> {
             return;
         };
         if config.cell(keys).0.mode == SandboxMode::Off {
-            let what = format!("user = {user:?} needs a cell, but sandbox is \"off\"");
-            let remedy = "leave user out, or set sandbox to \"standard\"";
-            section.problem("user", what, remedy);
+            section.problem(
+                "user",
+                format!("user = {user:?} needs a cell, but sandbox is \"off\""),
+                "leave user out, or set sandbox to \"standard\"",
+            );
         }
         match (config.user_ids.get(user), service_user) {
             (None, _) => {
-                let what = format!("user = {user:?}: this machine has no such user");
-                let remedy = "create the user, or give a user's number";
-                section.problem("user", what, remedy);
+                section.problem(
+                    "user",
+                    format!("user = {user:?}: this machine has no such user"),
+                    "create the user, or give a user's number",
+                );
             }
             (Some((uid, _)), Some(own)) if own != 0 && own != *uid => {
-                let what = format!(
-                    "user = {user:?}: the service runs as user {own}, and only root can start processes \
-                     as another user"
+                section.problem(
+                    "user",
+                    format!(
+                        "user = {user:?}: the service runs as user {own}, and only root can start \
+                         processes as another user"
+                    ),
+                    "leave user out, or start the service as root",
                 );
-                let remedy = "leave user out, or start the service as root";
-                section.problem("user", what, remedy);
             }
             _ => {}
         }
@@ -62,9 +69,11 @@ impl Rules<'_> {
             return;
         };
         if range.contains(own) {
-            let what = format!("user_range = \"{range}\" includes {own}, the service's own user");
-            let remedy = "choose numbers that no user has, or leave user_range out";
-            self.section(QUERY).problem("user_range", what, remedy);
+            self.section(QUERY).problem(
+                "user_range",
+                format!("user_range = \"{range}\" includes {own}, the service's own user"),
+                "choose numbers that no user has, or leave user_range out",
+            );
         }
     }
 
@@ -78,14 +87,15 @@ impl Rules<'_> {
             (_, true) => "lies in",
             _ => "contains",
         };
-        let remedy =
-            format!("name what they need one by one, or move {what} into a folder of its own");
-        let what = format!(
-            "read_paths: {} {how} {}, the place of {what}, which query servers must not read",
-            path.display(),
-            place.display()
+        self.section(section).problem(
+            "read_paths",
+            format!(
+                "read_paths: {} {how} {}, the place of {what}, which query servers must not read",
+                path.display(),
+                place.display()
+            ),
+            format!("name what they need one by one, or move {what} into a folder of its own"),
         );
-        self.section(section).problem("read_paths", what, remedy);
     }
 }
 
@@ -176,7 +186,7 @@ mod tests {
     fn the_users_of_cells_are_not_the_service_s() {
         let as_daemon = |service_user| {
             problems(Some(service_user), |config| {
-                config.query_server_config.user_range = "500-600".parse().ok();
+                config.query_server_config.user_range = "500-600".to_owned().try_into().ok();
             })
         };
         assert_eq!(as_daemon(499), [""; 0]);

@@ -54,12 +54,15 @@ impl PoolConfig {
         };
         let language = place.language;
         if let Some((other, spoken)) = place.other.filter(|(_, spoken)| *spoken != language) {
-            let what = format!(
-                "group = {:?}: the pool {other:?} of this group speaks {spoken:?} and not {language:?}, but \
-                 a group has one language",
-                self.group.as_deref().unwrap_or_default()
+            fault(
+                "group",
+                format!(
+                    "group = {:?}: the pool {other:?} of this group speaks {spoken:?} and not \
+                     {language:?}, but a group has one language",
+                    self.group.as_deref().unwrap_or_default()
+                ),
+                "take another group".to_owned(),
             );
-            fault("group", what, "take another group".to_owned());
         }
         let max = self.max.unwrap_or(place.os_process_limit);
         let sizes = [
@@ -69,35 +72,42 @@ impl PoolConfig {
         ];
         for (key, value) in sizes {
             if let Some(ceiling) = place.processes_max.filter(|ceiling| value > *ceiling) {
-                let what = format!("{key} ({value}) is above [server] processes_max ({ceiling})");
-                let remedy = format!(
-                    "lower {key}, or raise [server] processes_max, or set it to 0 for no ceiling"
+                fault(
+                    key,
+                    format!("{key} ({value}) is above [server] processes_max ({ceiling})"),
+                    format!(
+                        "lower {key}, or raise [server] processes_max, or set it to 0 for no ceiling"
+                    ),
                 );
-                fault(key, what, remedy);
             }
             if value > max {
-                let what = format!("{key} ({value}) is above max ({max})");
-                let remedy = format!("lower {key} to {max} or less, or raise max");
-                fault(key, what, remedy);
+                fault(
+                    key,
+                    format!("{key} ({value}) is above max ({max})"),
+                    format!("lower {key} to {max} or less, or raise max"),
+                );
             }
         }
         let reserved = self.interactive_reserved;
         if reserved > 0 && reserved >= max {
-            let what = format!("interactive_reserved ({reserved}) leaves nothing of max ({max})");
-            let remedy = "lower it, or raise max".to_owned();
-            fault("interactive_reserved", what, remedy);
+            fault(
+                "interactive_reserved",
+                format!("interactive_reserved ({reserved}) leaves nothing of max ({max})"),
+                "lower it, or raise max".to_owned(),
+            );
         }
         let (soft, hard) = (self.max_memory, self.max_memory_hard);
         if hard != 0 && soft > hard {
-            let what = format!("max_memory ({soft} bytes) is above max_memory_hard ({hard} bytes)");
-            let remedy = "raise max_memory_hard, or lower max_memory".to_owned();
-            fault("max_memory", what, remedy);
+            fault(
+                "max_memory",
+                format!("max_memory ({soft} bytes) is above max_memory_hard ({hard} bytes)"),
+                "raise max_memory_hard, or lower max_memory".to_owned(),
+            );
         }
         if self.throttle_delay.unwrap_or_default() > self.throttle_delay_max {
-            let what = "throttle_delay is above throttle_delay_max".to_owned();
             fault(
                 "throttle_delay",
-                what,
+                "throttle_delay is above throttle_delay_max".to_owned(),
                 "raise throttle_delay_max".to_owned(),
             );
         }
@@ -139,8 +149,12 @@ impl Config {
 
     /// Returns the names of the configured languages and the program's own; a language's own pool has the same name.
     pub(crate) fn language_names(&self) -> Vec<&str> {
-        let on = self.native_languages.iter().filter(|(_, on)| **on);
-        let names = self.languages.keys().chain(on.map(|(name, _)| name));
+        let names = self.languages.keys().chain(
+            self.native_languages
+                .iter()
+                .filter(|(_, on)| **on)
+                .map(|(name, _)| name),
+        );
         let names = names.chain(&self.program_languages);
         let mut names: Vec<&str> = names.map(String::as_str).chain([MANGO]).collect();
         names.sort_unstable();

@@ -29,18 +29,26 @@ impl Section<'_> {
         let languages = self.config.language_names();
         match (&service.pool, &service.language) {
             (Some(_), Some(_)) => {
-                let remedy = "keep one of the two: a language means its own pool";
-                self.problem("pool", "pool and language are both set", remedy);
+                self.problem(
+                    "pool",
+                    "pool and language are both set",
+                    "keep one of the two: a language means its own pool",
+                );
             }
             (None, None) => {
-                let remedy =
-                    "add pool = \"NAME\", or language = \"NAME\" for a language's own pool";
-                self.problem("pool", "names neither a pool nor a language", remedy);
+                self.problem(
+                    "pool",
+                    "names neither a pool nor a language",
+                    "add pool = \"NAME\", or language = \"NAME\" for a language's own pool",
+                );
             }
             (None, Some(language)) => {
                 if !languages.contains(&language.as_str()) {
-                    let what = format!("language = {language:?}: no such language is configured");
-                    self.problem("language", what, advice(language, &languages, ""));
+                    self.problem(
+                        "language",
+                        format!("language = {language:?}: no such language is configured"),
+                        advice(language, &languages, ""),
+                    );
                 }
             }
             (Some(pool), None) => {
@@ -49,12 +57,14 @@ impl Section<'_> {
                 known.sort_unstable();
                 known.dedup();
                 if !service.wait_for_pool && !known.contains(&pool.as_str()) {
-                    let what = format!("pool = {pool:?}: no such pool is configured");
-                    let remedy = format!(
-                        "{} (wait_for_pool = true if it is added while the service runs)",
-                        advice(pool, &known, "")
+                    self.problem(
+                        "pool",
+                        format!("pool = {pool:?}: no such pool is configured"),
+                        format!(
+                            "{} (wait_for_pool = true if it is added while the service runs)",
+                            advice(pool, &known, "")
+                        ),
                     );
-                    self.problem("pool", what, remedy);
                 }
             }
         }
@@ -66,25 +76,30 @@ impl Section<'_> {
             && path.as_os_str().len() > SOCKET_PATH_MAX
         {
             let length = path.as_os_str().len();
-            let what =
-                format!("listen has {length} bytes; a socket's path can have {SOCKET_PATH_MAX}");
-            self.problem("listen", what, "use a shorter path");
+            self.problem(
+                "listen",
+                format!("listen has {length} bytes; a socket's path can have {SOCKET_PATH_MAX}"),
+                "use a shorter path",
+            );
         }
         if address.is_local() {
             return;
         }
         if service.local_only == Some(true) {
-            let what =
-                format!("local_only is true, but {address} can be reached from other machines");
-            let remedy = "leave local_only out, or listen on a loopback address or a Unix socket";
-            self.problem("local_only", what, remedy);
-        } else if !service.open {
-            let what = format!(
-                "listen = \"{address}\" can be reached from other machines, without a login"
+            self.problem(
+                "local_only",
+                format!("local_only is true, but {address} can be reached from other machines"),
+                "leave local_only out, or listen on a loopback address or a Unix socket",
             );
-            let remedy = "listen on a loopback address or a Unix socket; or add open = true here if \
-                          everybody who reaches it may run functions";
-            self.problem("listen", what, remedy);
+        } else if !service.open {
+            self.problem(
+                "listen",
+                format!(
+                    "listen = \"{address}\" can be reached from other machines, without a login"
+                ),
+                "listen on a loopback address or a Unix socket; or add open = true here if \
+                 everybody who reaches it may run functions",
+            );
         }
     }
 
@@ -92,21 +107,21 @@ impl Section<'_> {
     fn others(&mut self, name: &str, address: &ServiceAddress) {
         let socket = ServiceAddress::Unix(self.config.server.socket.clone());
         let own = self.config.own_addresses().into_iter();
-        let own = own.map(|(key, own)| (key, ServiceAddress::Tcp(own)));
-        let own = [("[server] socket", socket)].into_iter().chain(own);
-        let own = own.map(|(key, own)| (key.to_owned(), Some(own)));
-        let before = self
-            .config
-            .services
-            .range(..name.to_owned())
-            .map(|(other, service)| (format!("[{SERVICES}.{other}]"), service.listen.clone()));
-        let excludes = |other: &Option<ServiceAddress>| {
-            other.as_ref().is_some_and(|other| other.excludes(address))
-        };
-        let mut all = own.chain(before);
-        if let Some((taken, _)) = all.find(|(_, other)| excludes(other)) {
-            let what = format!("listen = \"{address}\": {taken} listens there");
-            self.problem("listen", what, "name another address");
+        let own = own.map(|(key, own)| (key.to_owned(), ServiceAddress::Tcp(own)));
+        let before = self.config.services.range(..name.to_owned());
+        let before = before.filter_map(|(other, service)| {
+            Some((format!("[{SERVICES}.{other}]"), service.listen.clone()?))
+        });
+        let mut all = [("[server] socket".to_owned(), socket)]
+            .into_iter()
+            .chain(own)
+            .chain(before);
+        if let Some((taken, _)) = all.find(|(_, other)| other.excludes(address)) {
+            self.problem(
+                "listen",
+                format!("listen = \"{address}\": {taken} listens there"),
+                "name another address",
+            );
         }
     }
 }

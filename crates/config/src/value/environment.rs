@@ -5,6 +5,7 @@
 use serde_json::Value;
 
 use super::Raw;
+use crate::environment::strip_prefix;
 use crate::password::HIDDEN;
 
 /// Prefixes of variables that configure the service or CouchDB, including passwords.
@@ -25,11 +26,10 @@ pub(super) fn read(raw: &Raw) -> Result<Value, String> {
         if !is_name(name) || entry.contains('\0') {
             return Err(format!("entry {number} is neither NAME=VALUE nor NAME"));
         }
-        let is_kept_back = |start: &&str| {
-            let head = name.get(..start.len());
-            head.is_some_and(|head| head.eq_ignore_ascii_case(start))
-        };
-        if KEPT_BACK.iter().any(is_kept_back) {
+        if KEPT_BACK
+            .iter()
+            .any(|start| strip_prefix(name, start).is_some())
+        {
             return Err(format!(
                 "{name} configures the service and may hold a password: query servers must not get it"
             ));

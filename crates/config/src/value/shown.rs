@@ -38,15 +38,15 @@ pub(crate) fn display(kind: Kind, value: &Value) -> String {
         (_, Value::String(text)) => hide_credentials(text),
         (kind, Value::Array(entries)) => {
             let hides = matches!(kind, Kind::Text(form) if form.hides_values);
-            let entries =
-                entries
-                    .iter()
-                    .filter_map(Value::as_str)
-                    .map(|entry| match entry.split_once('=') {
-                        Some((name, _)) if hides => format!("{name}={HIDDEN}"),
-                        _ => entry.to_owned(),
-                    });
-            entries.collect::<Vec<_>>().join(",")
+            entries
+                .iter()
+                .filter_map(Value::as_str)
+                .map(|entry| match entry.split_once('=') {
+                    Some((name, _)) if hides => format!("{name}={HIDDEN}"),
+                    _ => entry.to_owned(),
+                })
+                .collect::<Vec<_>>()
+                .join(",")
         }
         (_, value) => value.to_string(),
     }
@@ -64,8 +64,7 @@ pub(crate) fn number(kind: Kind, value: &Value) -> Option<u64> {
 }
 
 pub(super) fn milliseconds(value: &Value) -> u64 {
-    let length = Duration::deserialize(value).unwrap_or_default();
-    u64::try_from(length.as_millis()).unwrap_or(u64::MAX)
+    u64::try_from(Duration::deserialize(value).unwrap_or_default().as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Returns the text with the password of every `scheme://user:password@host` in it hidden.

@@ -53,232 +53,233 @@ const PLAIN: Form = Form {
     only_in_files: None,
 };
 
-/// The name of a language, a pool or a group.
-pub(crate) const NAME: Kind = Kind::Text(&Form {
-    read: |raw| {
-        let name = raw.text().map(language_name).filter(|name| is_name(name));
-        name.map(Value::from).ok_or(raw.misfit())
-    },
-    expected: "a name: 1 to 100 of a to z, digits, _, - and inner dots, beginning with a letter or a \
-               digit",
-    ..PLAIN
-});
+/// Declares the kinds of strings; members of a form that are left out are as in [`PLAIN`].
+macro_rules! kinds {
+    ($( $(#[$doc:meta])* $name:ident { $($member:ident: $value:expr,)* } )*) => {
+        $(
+            $(#[$doc])*
+            pub(crate) const $name: Kind = Kind::Text(&Form { $($member: $value,)* ..PLAIN });
+        )*
+    };
+}
 
-/// Names of pools; may be empty.
-pub(crate) const NAMES: Kind = Kind::Text(&Form {
-    read: |raw| list(raw, is_name, language_name),
-    expected: "names of pools, as a list or with commas",
-    ..PLAIN
-});
+kinds! {
+    /// The name of a language, a pool or a group.
+    NAME {
+        read: |raw| {
+            raw.text()
+                .map(language_name)
+                .filter(|name| is_name(name))
+                .map(Value::from)
+                .ok_or(raw.misfit())
+        },
+        expected: "a name: 1 to 100 of a to z, digits, _, - and inner dots, beginning with a letter or a \
+                   digit",
+    }
 
-/// Host names, without the trailing dot of a full name; may be empty.
-pub(crate) const HOSTS: Kind = Kind::Text(&Form {
-    read: |raw| list(raw, is_host, str::to_owned),
-    expected: "names of hosts without ports, as a list or with commas",
-    only_in_files: Some("it decides which web pages are let in"),
-    ..PLAIN
-});
+    /// Names of pools; may be empty.
+    NAMES {
+        read: |raw| list(raw, is_name, language_name),
+        expected: "names of pools, as a list or with commas",
+    }
 
-/// Hosts and networks, with or without a port; may be empty.
-pub(crate) const ENDPOINTS: Kind = Kind::Text(&Form {
-    read: |raw| list(raw, is_endpoint, str::to_owned),
-    expected: "hosts, \"*.domain\", addresses or networks, each with or without :port (IPv6 with a port in \
-               brackets), as a list or with commas; \"*\" is all",
-    only_in_files: Some(CREDENTIALS),
-    ..PLAIN
-});
+    /// Host names, without the trailing dot of a full name; may be empty.
+    HOSTS {
+        read: |raw| list(raw, is_host, str::to_owned),
+        expected: "names of hosts without ports, as a list or with commas",
+        only_in_files: Some("it decides which web pages are let in"),
+    }
 
-/// Origins, with or without a port; may be empty.
-pub(crate) const ORIGINS: Kind = Kind::Text(&Form {
-    read: |raw| list(raw, |entry| parse_origin(entry).is_some(), str::to_owned),
-    expected: "\"https://host\" or \"http://host:port\" without a path, as a list or with commas",
-    only_in_files: Some(CREDENTIALS),
-    ..PLAIN
-});
+    /// Hosts and networks, with or without a port; may be empty.
+    ENDPOINTS {
+        read: |raw| {
+            let is_right = |entry: &str| !entry.is_empty() && EndpointRules::parse(entry, "").is_ok();
+            list(raw, is_right, str::to_owned)
+        },
+        expected: "hosts, \"*.domain\", addresses or networks, each with or without :port (IPv6 with a port in \
+                   brackets), as a list or with commas; \"*\" is all",
+        only_in_files: Some(CREDENTIALS),
+    }
 
-/// Addresses that replace others.
-pub(crate) const CONNECT_TO: Kind = Kind::Text(&Form {
-    read: connect_to,
-    expected: "text: \"host:port:target:port\" with commas between several, where host may be \
-               *.domain and an IPv6 target is in brackets",
-    only_in_files: Some(CREDENTIALS),
-    ..PLAIN
-});
+    /// Origins, with or without a port; may be empty.
+    ORIGINS {
+        read: |raw| list(raw, |entry| parse_origin(entry).is_some(), str::to_owned),
+        expected: "\"https://host\" or \"http://host:port\" without a path, as a list or with commas",
+        only_in_files: Some(CREDENTIALS),
+    }
 
-/// A group of the system, by name or number; empty is none.
-pub(crate) const GROUP: Kind = Kind::Text(&Form {
-    read: account,
-    expected: "the name or the number of a group of the system, or \"\" for none",
-    ..PLAIN
-});
+    /// Addresses that replace others.
+    CONNECT_TO {
+        read: connect_to,
+        expected: "text: \"host:port:target:port\" with commas between several, where host may be \
+                   *.domain and an IPv6 target is in brackets",
+        only_in_files: Some(CREDENTIALS),
+    }
 
-/// A user of the system, by name or number; empty is the service's own.
-pub(crate) const USER: Kind = Kind::Text(&Form {
-    read: account,
-    expected: "the name or the number of a user of the system, or \"\" for the service's own",
-    ..PLAIN
-});
+    /// A group of the system, by name or number; empty is none.
+    GROUP {
+        read: account,
+        expected: "the name or the number of a group of the system, or \"\" for none",
+    }
 
-/// A range of user numbers; empty is none.
-pub(crate) const USER_RANGE: Kind = Kind::Text(&Form {
-    read: |raw| {
-        let text = raw.text().ok_or(raw.misfit())?;
-        let range = (!text.is_empty()).then(|| text.parse::<UserRange>());
-        Ok(range.transpose()?.map(String::from).into())
-    },
-    expected: "\"FIRST-LAST\", at least 16 numbers of users from 1 to 4294967294 without 65534, or \"\" for none",
-    none: Some(""),
-    ..PLAIN
-});
+    /// A user of the system, by name or number; empty is the service's own.
+    USER {
+        read: account,
+        expected: "the name or the number of a user of the system, or \"\" for the service's own",
+    }
 
-/// Files and folders; may be empty.
-pub(crate) const READ_PATHS: Kind = Kind::Text(&Form {
-    read: |raw| list(raw, is_whole_path, |path| trimmed_path(path).to_owned()),
-    expected: "absolute paths without '..' and without commas in them, as a list or with commas",
-    ..PLAIN
-});
+    /// A range of user numbers; empty is none.
+    USER_RANGE {
+        read: |raw| {
+            let text = raw.text().ok_or(raw.misfit())?;
+            let range = (!text.is_empty()).then(|| UserRange::try_from(text.to_owned()));
+            Ok(range.transpose()?.map(String::from).into())
+        },
+        expected: "\"FIRST-LAST\", at least 16 numbers of users from 1 to 4294967294 without 65534, or \"\" for none",
+        none: Some(""),
+    }
 
-/// Environment variables; may be empty. Messages never contain the values.
-pub(crate) const ENV: Kind = Kind::Text(&Form {
-    read: environment::read,
-    expected: "NAME=VALUE, or NAME for the service's own value, as a list or with commas; values with \
-               commas in a list",
-    hides_values: true,
-    ..PLAIN
-});
+    /// Files and folders; may be empty.
+    READ_PATHS {
+        read: |raw| {
+            let trimmed = |path: &str| match path.trim_end_matches('/') {
+                "" => "/".to_owned(),
+                trimmed => trimmed.to_owned(),
+            };
+            list(raw, is_whole_path, trimmed)
+        },
+        expected: "absolute paths without '..' and without commas in them, as a list or with commas",
+    }
 
-/// System calls by name; may be empty.
-pub(crate) const SYSTEM_CALLS: Kind = Kind::Text(&Form {
-    read: system_calls,
-    expected: "names of system calls of this machine's processor, as a list or with commas",
-    ..PLAIN
-});
+    /// Environment variables; may be empty. Messages never contain the values.
+    ENV {
+        read: environment::read,
+        expected: "NAME=VALUE, or NAME for the service's own value, as a list or with commas; values with \
+                   commas in a list",
+        hides_values: true,
+    }
 
-/// The path of a file; empty is none.
-pub(crate) const FILE_PATH: Kind = Kind::Text(&Form {
-    read: |raw| Ok(Some(path(raw)?).filter(|path| path != "").into()),
-    expected: "text: the path of a file, or \"\" for none",
-    none: Some(""),
-    only_in_files: Some(FILE),
-    ..PLAIN
-});
+    /// System calls by name; may be empty.
+    SYSTEM_CALLS {
+        read: system_calls,
+        expected: "names of system calls of this machine's processor, as a list or with commas",
+    }
 
-/// The path of the store; empty is the default.
-pub(crate) const STORE_PATH: Kind = Kind::Text(&Form {
-    expected: "text: the path of a file, \"memory\" for a store that ends with the service, or \"\" for \
-               the usual place",
-    only_in_files: Some(FILE),
-    ..PLAIN
-});
+    /// The path of a file; empty is none.
+    FILE_PATH {
+        read: |raw| Ok(Some(path(raw)?).filter(|path| path != "").into()),
+        expected: "text: the path of a file, or \"\" for none",
+        none: Some(""),
+        only_in_files: Some(FILE),
+    }
 
-/// The URL of a PostgreSQL database; empty is none. Messages never contain the value.
-pub(crate) const STORE_URL: Kind = Kind::Text(&Form {
-    read: |raw| match raw.text() {
-        Some("") => Ok(Value::Null),
-        Some(text) if text.contains(HIDDEN) => {
-            Err("this is how a URL is shown, without its password".to_owned())
-        }
-        Some(text) => StoreUrl::parse(text).map(|_| text.into()),
-        None => Err("a URL is text".to_owned()),
-    },
-    expected: store_url::EXPECTED,
-    none: Some(""),
-    only_in_files: Some(CREDENTIALS),
-    ..PLAIN
-});
+    /// The path of the store; empty is the default.
+    STORE_PATH {
+        expected: "text: the path of a file, \"memory\" for a store that ends with the service, or \"\" for \
+                   the usual place",
+        only_in_files: Some(FILE),
+    }
 
-/// The path of a Unix socket; empty is the default.
-pub(crate) const SOCKET_PATH: Kind = Kind::Text(&Form {
-    expected: "text: the path of a Unix socket, or \"\" for the usual place",
-    only_in_files: Some(SOCKET),
-    ..PLAIN
-});
+    /// The URL of a PostgreSQL database; empty is none. Messages never contain the value.
+    STORE_URL {
+        read: |raw| match raw.text() {
+            Some("") => Ok(Value::Null),
+            Some(text) if text.contains(HIDDEN) => {
+                Err("this is how a URL is shown, without its password".to_owned())
+            }
+            Some(text) => StoreUrl::parse(text).map(|_| text.into()),
+            None => Err("a URL is text".to_owned()),
+        },
+        expected: store_url::EXPECTED,
+        none: Some(""),
+        only_in_files: Some(CREDENTIALS),
+    }
 
-/// A TCP address with a port, or none.
-pub(crate) const ADDRESS: Kind = Kind::Text(&Form {
-    read: |raw| match raw.text() {
-        Some(OFF) => Ok(Value::Null),
-        text => {
-            let address = text.and_then(|text| text.parse::<SocketAddr>().ok());
-            address.map(|a| a.to_string().into()).ok_or(raw.misfit())
-        }
-    },
-    expected: "text: \"off\" or an IP address with a port, \"127.0.0.1:5994\" or \"[::1]:5994\"",
-    none: Some(OFF),
-    only_in_files: Some(SOCKET),
-    ..PLAIN
-});
+    /// The path of a Unix socket; empty is the default.
+    SOCKET_PATH {
+        expected: "text: the path of a Unix socket, or \"\" for the usual place",
+        only_in_files: Some(SOCKET),
+    }
 
-/// An IP address to listen on.
-pub(crate) const IP_ADDRESS: Kind = Kind::Text(&Form {
-    read: |raw| {
-        let address = raw.text().and_then(|text| text.parse::<IpAddr>().ok());
-        address.map(|a| a.to_string().into()).ok_or(raw.misfit())
-    },
-    expected: "text: an IP address, \"127.0.0.1\", or \"0.0.0.0\" or \"::\" for all of this machine",
-    only_in_files: Some(SOCKET),
-    ..PLAIN
-});
+    /// A TCP address with a port, or none.
+    ADDRESS {
+        read: |raw| match raw.text() {
+            Some(OFF) => Ok(Value::Null),
+            text => text
+                .and_then(|text| text.parse::<SocketAddr>().ok())
+                .map(|a| a.to_string().into())
+                .ok_or(raw.misfit()),
+        },
+        expected: "text: \"off\" or an IP address with a port, \"127.0.0.1:5994\" or \"[::1]:5994\"",
+        none: Some(OFF),
+        only_in_files: Some(SOCKET),
+    }
 
-/// Where a service listens: `unix:PATH` or a TCP address with a port.
-pub(crate) const SERVICE_ADDRESS: Kind = Kind::Text(&Form {
-    read: |raw| {
-        let address: ServiceAddress = raw
-            .text()
-            .ok_or(raw.misfit())?
-            .parse()
-            .map_err(|what| format!("{}: {what}", raw.describe()))?;
-        Ok(address.to_string().into())
-    },
-    expected: "text: \"unix:/PATH\", or an IP address or localhost with a port, \"127.0.0.1:5996\"",
-    only_in_files: Some(SOCKET),
-    ..PLAIN
-});
+    /// An IP address to listen on.
+    IP_ADDRESS {
+        read: |raw| {
+            raw.text()
+                .and_then(|text| text.parse::<IpAddr>().ok())
+                .map(|a| a.to_string().into())
+                .ok_or(raw.misfit())
+        },
+        expected: "text: an IP address, \"127.0.0.1\", or \"0.0.0.0\" or \"::\" for all of this machine",
+        only_in_files: Some(SOCKET),
+    }
 
-/// One line that is sent verbatim to a program; empty is none. Must not contain line feeds or other control
-/// characters.
-pub(crate) const LINE: Kind = Kind::Text(&Form {
-    read: |raw| match raw {
-        Raw::Text(text) if text.len() <= LINE_BYTES_MAX && !text.contains(char::is_control) => {
-            Ok(text.trim().into())
-        }
-        _ => Err(raw.misfit()),
-    },
-    expected: "one line of text, at most 1000 bytes without control characters, or \"\" for none",
-    ..PLAIN
-});
+    /// Where a service listens: `unix:PATH` or a TCP address with a port.
+    SERVICE_ADDRESS {
+        read: |raw| {
+            let text = raw.text().ok_or(raw.misfit())?.to_owned();
+            let address =
+                ServiceAddress::try_from(text).map_err(|what| format!("{}: {what}", raw.describe()))?;
+            Ok(address.to_string().into())
+        },
+        expected: "text: \"unix:/PATH\", or an IP address or localhost with a port, \"127.0.0.1:5996\"",
+        only_in_files: Some(SOCKET),
+    }
 
-/// A password, plain or hashed. Messages never contain the value.
-pub(crate) const PASSWORD: Kind = Kind::Text(&Form {
-    read: |raw| match raw {
-        Raw::Text(text) => Ok(PasswordHash::of_config(text)?.text().into()),
-        _ => Err("a password is text".to_owned()),
-    },
-    expected: "text in quotes: a password, or its hash as CouchDB writes it",
-    is_hidden: true,
-    only_in_files: Some(LET_IN),
-    ..PLAIN
-});
+    /// One line that is sent verbatim to a program; empty is none. Must not contain line feeds or other control
+    /// characters.
+    LINE {
+        read: |raw| match raw {
+            Raw::Text(text) if text.len() <= LINE_BYTES_MAX && !text.contains(char::is_control) => {
+                Ok(text.trim().into())
+            }
+            _ => Err(raw.misfit()),
+        },
+        expected: "one line of text, at most 1000 bytes without control characters, or \"\" for none",
+    }
 
-/// Text that messages never contain.
-pub(crate) const SECRET: Kind = Kind::Text(&Form {
-    read: |raw| match raw {
-        Raw::Text(text) if text != HIDDEN => Ok(text.as_str().into()),
-        Raw::Text(_) => Err("this is how a secret is shown, not a secret".to_owned()),
-        _ => Err("a secret is text".to_owned()),
-    },
-    expected: "text in quotes, or \"\" to leave it unset",
-    is_hidden: true,
-    only_in_files: Some(LET_IN),
-    ..PLAIN
-});
+    /// A password, plain or hashed. Messages never contain the value.
+    PASSWORD {
+        read: |raw| match raw {
+            Raw::Text(text) => Ok(PasswordHash::of_config(text)?.text().into()),
+            _ => Err("a password is text".to_owned()),
+        },
+        expected: "text in quotes: a password, or its hash as CouchDB writes it",
+        is_hidden: true,
+        only_in_files: Some(LET_IN),
+    }
 
-/// A command line for the shell, or `builtin`.
-pub(crate) const COMMAND: Kind = Kind::Text(&Form {
-    expected: "text: the command that starts the query server, or \"builtin\"",
-    only_in_files: Some("it runs a program on this machine"),
-    ..PLAIN
-});
+    /// Text that messages never contain.
+    SECRET {
+        read: |raw| match raw {
+            Raw::Text(text) if text != HIDDEN => Ok(text.as_str().into()),
+            Raw::Text(_) => Err("this is how a secret is shown, not a secret".to_owned()),
+            _ => Err("a secret is text".to_owned()),
+        },
+        expected: "text in quotes, or \"\" to leave it unset",
+        is_hidden: true,
+        only_in_files: Some(LET_IN),
+    }
+
+    /// A command line for the shell, or `builtin`.
+    COMMAND {
+        expected: "text: the command that starts the query server, or \"builtin\"",
+        only_in_files: Some("it runs a program on this machine"),
+    }
+}
 
 const CREDENTIALS: &str = "it decides where credentials are sent";
 const FILE: &str = "it names a file of this machine";
@@ -310,10 +311,6 @@ fn is_host(text: &str) -> bool {
     !text.is_empty() && !text.starts_with('.') && !text.ends_with('.') && text.chars().all(fits)
 }
 
-fn is_endpoint(text: &str) -> bool {
-    !text.is_empty() && EndpointRules::parse(text, "").is_ok()
-}
-
 fn list(
     raw: &Raw,
     is_right: impl Fn(&str) -> bool,
@@ -339,20 +336,15 @@ fn system_calls(raw: &Raw) -> Result<Value, String> {
 }
 
 fn path(raw: &Raw) -> Result<Value, String> {
-    let text = raw.text().filter(|text| !text.contains('\0'));
-    text.map(Value::from).ok_or(raw.misfit())
+    raw.text()
+        .filter(|text| !text.contains('\0'))
+        .map(Value::from)
+        .ok_or(raw.misfit())
 }
 
 fn is_whole_path(text: &str) -> bool {
     let mut parts = text.split('/');
     parts.next() == Some("") && parts.all(|part| part != "..") && !text.contains(['\0', ','])
-}
-
-fn trimmed_path(text: &str) -> &str {
-    match text.trim_end_matches('/') {
-        "" => "/",
-        trimmed => trimmed,
-    }
 }
 
 /// Returns a user or a group. A leading dash would be an option to the system's lookup tool.

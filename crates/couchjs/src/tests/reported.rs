@@ -196,6 +196,21 @@ fn a_syntax_error_is_shown_with_its_line_and_a_caret() {
 }
 
 #[test]
+fn the_stack_of_an_error_may_be_a_getter_that_requires_broken_modules() {
+    let details = only(&[
+        json!(["add_lib", {"a": "null.z", "b": "null.z", "c": "null.z", "d": "null.z"}]),
+        json!([
+            "add_fun",
+            "function(doc) { var names = ['a', 'b', 'c', 'd']; throw { name: 'n', get stack() {
+            try { require('views/lib/' + names.shift()) } catch (e) { return e.stack }
+        } } }"
+        ]),
+        json!(["map_doc", {"_id": "x"}]),
+    ]);
+    assert_eq!(details["name"], "n");
+}
+
+#[test]
 fn an_error_in_a_module_names_the_module() {
     let library = json!({
         "late": "exports.f = function(d) {\n  return d.a.b;\n}", "early": "var a;\nnull.z",

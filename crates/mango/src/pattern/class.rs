@@ -66,7 +66,7 @@ enum Item {
 
 impl Translator<'_> {
     /// Translates a set; its `[` is already consumed.
-    pub(super) fn class(&mut self) -> Result<(), String> {
+    pub fn class(&mut self) -> Result<(), String> {
         if let Some(name) = self.posix_name() {
             return Err(format!("a set's name ({name}) is outside brackets"));
         }
@@ -182,7 +182,7 @@ impl Translator<'_> {
 
     /// Returns the name in `[:name:]`, `[.name.]` or `[=name=]`, with the `[` already consumed; `None` for anything
     /// else.
-    pub(super) fn posix_name(&self) -> Option<String> {
+    pub fn posix_name(&self) -> Option<String> {
         let (end, rest) = self.rest().split_first()?;
         let is_mark = matches!(end, ':' | '.' | '=');
         let mut characters = rest.iter().enumerate().filter(|_| is_mark);

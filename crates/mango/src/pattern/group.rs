@@ -4,7 +4,7 @@ use super::translate::Translator;
 
 impl Translator<'_> {
     /// Translates the construct after an opening parenthesis.
-    pub(super) fn opening(&mut self) -> Result<(), String> {
+    pub fn opening(&mut self) -> Result<(), String> {
         match (self.peek(), self.peek_at(1)) {
             (Some('*'), Some('A'..='Z' | ':')) => Err("(*...) is not supported".into()),
             (Some('?'), _) => {
@@ -141,7 +141,7 @@ impl Translator<'_> {
     }
 
     /// `\g{1}`, `\g-1`, `\g{name}`, `\k<name>`, ..., after the letter.
-    pub(super) fn reference_by_name(&mut self, letter: char) -> Result<(), String> {
+    pub fn reference_by_name(&mut self, letter: char) -> Result<(), String> {
         let end = match self.peek() {
             Some('{') => Some('}'),
             Some('<') if letter == 'k' => Some('>'),

@@ -24,10 +24,10 @@ use std::sync::OnceLock;
 use translate::{End, Translated, translate};
 
 /// Maximum length of an expression, in bytes.
-pub const PATTERN_BYTES_MAX: usize = 16 * 1024;
+const PATTERN_BYTES_MAX: usize = 16 * 1024;
 
 /// Maximum characters of an expression with its repetitions expanded.
-pub const PATTERN_SIZE_MAX: usize = 10_000;
+const PATTERN_SIZE_MAX: usize = 10_000;
 
 /// Maximum memory of a compiled part of an expression, in bytes.
 const COMPILED_BYTES_MAX: usize = 4 << 20;
@@ -52,7 +52,8 @@ const WORK_MAX: usize = 1_000_000_000;
 /// An expression, ready to be matched.
 #[derive(Debug)]
 pub(crate) struct Pattern {
-    source: Box<str>,
+    /// The original expression.
+    pub source: Box<str>,
     /// For strings that do not end in a line feed.
     usual: Engine,
     /// For strings that do, if the expression has `$` or `\Z`, which also match before that line feed.
@@ -68,7 +69,7 @@ impl Pattern {
     ///
     /// # Errors
     /// The mistake in it, or the exceeded bound.
-    pub(crate) fn new(source: &str) -> Result<Self, String> {
+    pub fn new(source: &str) -> Result<Self, String> {
         if source.len() > PATTERN_BYTES_MAX {
             return Err(format!(
                 "the expression has more than {PATTERN_BYTES_MAX} bytes"
@@ -88,16 +89,11 @@ impl Pattern {
         })
     }
 
-    /// Returns the original expression.
-    pub(crate) fn source(&self) -> &str {
-        &self.source
-    }
-
     /// Whether the expression matches anywhere in a string, given as UTF-8.
     ///
     /// # Errors
     /// Matching takes too many steps, or the string is too long.
-    pub(crate) fn is_match(&self, string: &[u8]) -> Result<bool, TooLong> {
+    pub fn is_match(&self, string: &[u8]) -> Result<bool, TooLong> {
         let engine = match &self.before_line_feed {
             Some(engine) if string.ends_with(b"\n") => engine,
             _ => &self.usual,
@@ -170,8 +166,10 @@ impl Back {
             return Some(&self.short);
         }
         let compiled = || compile(&self.text, BACKTRACKS_LONG).ok();
-        let long = self.long.get_or_init(compiled).as_ref();
-        long.filter(|_| bytes <= LONG_BYTES)
+        self.long
+            .get_or_init(compiled)
+            .as_ref()
+            .filter(|_| bytes <= LONG_BYTES)
     }
 }
 

@@ -91,16 +91,16 @@ pub(super) struct Open {
 
 pub(super) struct Translator<'a> {
     characters: &'a [char],
-    pub(super) at: usize,
+    pub at: usize,
     end: End,
     /// The groups, once they are known.
     known: Option<&'a Groups>,
-    pub(super) groups: Groups,
+    pub groups: Groups,
     out: String,
-    pub(super) flags: Flags,
+    pub flags: Flags,
     open: Vec<Open>,
     asks_for_end: bool,
-    pub(super) goes_back: bool,
+    pub goes_back: bool,
 }
 
 impl<'a> Translator<'a> {
@@ -119,32 +119,32 @@ impl<'a> Translator<'a> {
         }
     }
 
-    pub(super) fn next(&mut self) -> Option<char> {
+    pub fn next(&mut self) -> Option<char> {
         let character = self.peek()?;
         self.at += 1;
         Some(character)
     }
 
-    pub(super) fn peek(&self) -> Option<char> {
+    pub fn peek(&self) -> Option<char> {
         self.peek_at(0)
     }
 
-    pub(super) fn peek_at(&self, ahead: usize) -> Option<char> {
+    pub fn peek_at(&self, ahead: usize) -> Option<char> {
         self.characters.get(self.at + ahead).copied()
     }
 
-    pub(super) fn take(&mut self, wanted: char) -> bool {
+    pub fn take(&mut self, wanted: char) -> bool {
         let taken = self.peek() == Some(wanted);
         self.at += usize::from(taken);
         taken
     }
 
-    pub(super) fn rest(&self) -> &'a [char] {
+    pub fn rest(&self) -> &'a [char] {
         &self.characters[self.at.min(self.characters.len())..]
     }
 
     /// Takes the text up to and including `end`; returns it without `end`, or takes nothing if there is no `end`.
-    pub(super) fn take_until(&mut self, end: char) -> Option<String> {
+    pub fn take_until(&mut self, end: char) -> Option<String> {
         let length = self.rest().iter().position(|character| *character == end)?;
         let text = self.rest()[..length].iter().collect();
         self.at += length + 1;
@@ -152,7 +152,7 @@ impl<'a> Translator<'a> {
     }
 
     /// Writes a repeatable part.
-    pub(super) fn atom(&mut self, text: &str, size: usize) -> Result<(), String> {
+    pub fn atom(&mut self, text: &str, size: usize) -> Result<(), String> {
         self.out.push_str(text);
         self.grow(size)?;
         self.group().last = Some(size);
@@ -160,7 +160,7 @@ impl<'a> Translator<'a> {
     }
 
     /// Writes a part that cannot be repeated.
-    pub(super) fn assertion(&mut self, text: &str) {
+    pub fn assertion(&mut self, text: &str) {
         self.out.push_str(text);
         self.group().last = None;
     }
@@ -182,7 +182,7 @@ impl<'a> Translator<'a> {
             .expect("MG-1: the whole expression is open until the end")
     }
 
-    pub(super) fn open_group(&mut self, text: &str) {
+    pub fn open_group(&mut self, text: &str) {
         self.out.push_str(text);
         self.open.push(Open {
             flags_before: self.flags,
@@ -345,7 +345,7 @@ impl<'a> Translator<'a> {
     }
 
     /// Returns the single character of an escape.
-    pub(super) fn escaped_character(&mut self, letter: char) -> Result<char, String> {
+    pub fn escaped_character(&mut self, letter: char) -> Result<char, String> {
         Ok(match letter {
             '0'..='7' => return self.octal(letter),
             'a' => '\u{7}',
@@ -387,12 +387,12 @@ impl<'a> Translator<'a> {
     }
 
     /// Reads up to three octal digits, including `first`.
-    pub(super) fn octal(&mut self, first: char) -> Result<char, String> {
+    pub fn octal(&mut self, first: char) -> Result<char, String> {
         let digits = format!("{first}{}", self.digits(2, 8));
         number(&digits, 8).ok_or_else(|| format!("\\{digits} is not a byte"))
     }
 
-    pub(super) fn digits(&mut self, most: usize, radix: u32) -> String {
+    pub fn digits(&mut self, most: usize, radix: u32) -> String {
         let is_digit = |character: &&char| character.is_digit(radix);
         let digits: String = self.rest().iter().take(most).take_while(is_digit).collect();
         self.at += digits.len();
@@ -400,7 +400,7 @@ impl<'a> Translator<'a> {
     }
 
     /// `\p{...}`: a Unicode property, after its letter.
-    pub(super) fn property(&mut self, letter: char) -> Result<String, String> {
+    pub fn property(&mut self, letter: char) -> Result<String, String> {
         let name = match self.next() {
             Some('{') => self.take_until('}').unwrap_or_default(),
             Some(short) => short.into(),
@@ -435,7 +435,7 @@ impl<'a> Translator<'a> {
     }
 
     /// Writes a reference to a group.
-    pub(super) fn reference(&mut self, group: usize) -> Result<(), String> {
+    pub fn reference(&mut self, group: usize) -> Result<(), String> {
         let count = self.known.map_or(usize::MAX, |groups| groups.count);
         if group == 0 || group > count {
             return Err(format!("there is no group {group} to refer to"));
@@ -446,12 +446,15 @@ impl<'a> Translator<'a> {
     }
 
     /// Returns the number of a named group.
-    pub(super) fn named(&self, name: &str) -> Result<usize, String> {
+    pub fn named(&self, name: &str) -> Result<usize, String> {
         let Some(known) = self.known else {
             return Ok(1);
         };
-        let group = known.names.get(name).copied();
-        group.ok_or_else(|| format!("there is no group {name:?} to refer to"))
+        known
+            .names
+            .get(name)
+            .copied()
+            .ok_or_else(|| format!("there is no group {name:?} to refer to"))
     }
 }
 

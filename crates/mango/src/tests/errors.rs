@@ -18,7 +18,7 @@ fn a_condition_without_a_field_at_the_root_is_refused() {
         let error = Selector::parse(selector).unwrap_err();
         assert_eq!(error.name(), "invalid_selector", "{selector}");
         assert!(
-            error.reason().contains("missing_field_name"),
+            error.kind.to_string().contains("missing_field_name"),
             "{selector}: {error}"
         );
     }

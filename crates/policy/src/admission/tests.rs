@@ -1,11 +1,9 @@
 //! A test for each rule; the listening decision is also compared with a naive version.
 
-use std::time::Duration;
-
 use proptest::prelude::*;
 
 use super::*;
-use crate::time::Timestamp;
+use crate::time::{Timestamp, Until};
 
 fn at(seconds: u64) -> Timestamp {
     Timestamp::ZERO + Duration::from_secs(seconds)
@@ -62,22 +60,9 @@ fn a_service_without_a_limit_always_listens() {
 
 #[test]
 fn a_service_listens_again_once_a_process_is_available_or_the_total_drops() {
-    let mut last_verdict = LastVerdict::default();
-    assert_eq!(last_verdict.changed(&pool(0, 3, 3)), Some(Verdict::AtLimit));
-    assert_eq!(last_verdict.changed(&pool(1, 3, 3)), Some(Verdict::Listen));
-    assert_eq!(last_verdict.changed(&pool(0, 3, 3)), Some(Verdict::AtLimit));
-    assert_eq!(last_verdict.changed(&pool(0, 2, 3)), Some(Verdict::Listen));
-    assert!(last_verdict.is_listening());
-}
-
-#[test]
-fn an_unchanged_verdict_is_not_reported() {
-    let mut last_verdict = LastVerdict::default();
-    assert!(!last_verdict.is_listening());
-    assert_eq!(last_verdict.changed(&pool(0, 0, 3)), Some(Verdict::Listen));
-    for (avail, total) in [(0, 1), (1, 1), (2, 2), (0, 2), (3, 3)] {
-        assert_eq!(last_verdict.changed(&pool(avail, total, 3)), None);
-    }
+    assert_eq!(verdict(&pool(0, 3, 3)), Verdict::AtLimit);
+    assert_eq!(verdict(&pool(1, 3, 3)), Verdict::Listen);
+    assert_eq!(verdict(&pool(0, 2, 3)), Verdict::Listen);
 }
 
 #[test]
@@ -196,7 +181,7 @@ fn a_start_is_not_a_success_if_the_command_ends_soon_after() {
     }
     assert!(ends(&mut throttle, at(0)));
     assert_eq!(throttle.begin(at(0), &settings), at(60));
-    assert!(throttle.expire(at(60)));
+    assert!(throttle.until.expire(at(60)));
     assert!(ends(&mut throttle, at(60)));
     assert_eq!(throttle.begin(at(60), &settings), at(180));
     throttle.served();
@@ -212,7 +197,7 @@ fn the_delay_of_the_throttle_doubles_from_60_s_to_10_min_while_it_repeats() {
         let until = fail_start(&mut throttle, now, &settings).expect("the throttle begins");
         delays.push(until.since(now).as_secs());
         now = until;
-        assert!(throttle.expire(now));
+        assert!(throttle.until.expire(now));
     }
     assert_eq!(delays, [60, 120, 240, 480, 600, 600, 600]);
 }
@@ -224,7 +209,7 @@ fn one_success_resets_the_delay_of_the_throttle() {
     fail_start(&mut throttle, at(60), &settings);
     throttle.succeeded();
     assert!(
-        throttle.is_on(at(61)),
+        throttle.until.is_on(at(61)),
         "a success does not lift the throttle"
     );
     for _ in 1..FAILURES_MIN {
@@ -238,19 +223,19 @@ fn failures_while_throttled_do_not_extend_the_throttle() {
     let (mut throttle, settings) = (one_failure_short(), ThrottleSettings::default());
     assert_eq!(fail_start(&mut throttle, at(0), &settings), Some(at(60)));
     assert_eq!(fail_start(&mut throttle, at(1), &settings), None);
-    assert_eq!(throttle.until(), Some(at(60)));
+    assert_eq!(throttle.until.0, Some(at(60)));
     assert_eq!(fail_start(&mut throttle, at(60), &settings), Some(at(180)));
 }
 
 #[test]
 fn the_throttle_is_lifted_by_its_timer_once() {
     let (mut throttle, settings) = (one_failure_short(), ThrottleSettings::default());
-    assert!(!throttle.expire(at(0)));
+    assert!(!throttle.until.expire(at(0)));
     fail_start(&mut throttle, at(0), &settings);
-    assert!(throttle.is_on(at(59)) && !throttle.expire(at(59)));
-    assert!(!throttle.is_on(at(60)) && throttle.expire(at(60)));
-    assert!(!throttle.expire(at(61)));
-    assert_eq!(throttle.until(), None);
+    assert!(throttle.until.is_on(at(59)) && !throttle.until.expire(at(59)));
+    assert!(!throttle.until.is_on(at(60)) && throttle.until.expire(at(60)));
+    assert!(!throttle.until.expire(at(61)));
+    assert_eq!(throttle.until.0, None);
 }
 
 #[test]
@@ -260,7 +245,7 @@ fn a_reload_or_an_operator_lifts_the_throttle_and_resets_its_failures() {
     fail_start(&mut throttle, at(0), &settings);
     fail_start(&mut throttle, at(60), &settings);
     assert!(throttle.lift(at(61)));
-    assert!(!throttle.is_on(at(61)));
+    assert!(!throttle.until.is_on(at(61)));
     for _ in 1..FAILURES_MIN {
         assert_eq!(fail_start(&mut throttle, at(62), &settings), None);
     }
@@ -291,28 +276,19 @@ fn a_service_is_under_stress_when_one_more_process_would_reach_its_limit() {
 
 #[test]
 fn stress_lasts_1000_s_after_the_last_moment_at_the_limit() {
-    let mut stress = Stress::default();
+    let mut stress = Until::default();
     assert!(!stress.is_on(at(0)));
-    assert_eq!(stress.note(at(0)), StressEntry::Began);
-    assert_eq!(stress.note(at(999)), StressEntry::Extended);
+    assert!(stress.extend(at(0), STRESS_DURATION));
+    assert!(!stress.extend(at(999), STRESS_DURATION));
     assert!(stress.is_on(at(1998)));
     assert!(!stress.is_on(at(1999)));
 }
 
 #[test]
 fn stress_begins_again_only_after_it_has_ended() {
-    let mut stress = Stress::default();
-    let entries = [0, 1, 1001, 2001, 2002].map(|second| stress.note(at(second)));
-    use StressEntry::{Began, Extended};
-    assert_eq!(entries, [Began, Extended, Began, Began, Extended]);
-}
-
-#[test]
-fn a_local_service_is_exempt_from_stress_unless_configured_otherwise() {
-    assert!(!stress_applies(true, None));
-    assert!(stress_applies(false, None));
-    assert!(stress_applies(true, Some(true)));
-    assert!(!stress_applies(false, Some(false)));
+    let mut stress = Until::default();
+    let begins = [0, 1, 1001, 2001, 2002].map(|second| stress.extend(at(second), STRESS_DURATION));
+    assert_eq!(begins, [true, false, true, true, false]);
 }
 
 /// Gives each accepted connection a process, one by one, and checks whether one more could be served.
@@ -351,20 +327,6 @@ proptest! {
     #[test]
     fn the_listening_decision_agrees_with_its_naive_version(now in any_snapshot()) {
         prop_assert_eq!(listening(&now), naive(&now), "{:?}", now);
-    }
-
-    #[test]
-    fn only_changes_are_reported_and_reports_are_true(
-        history in prop::collection::vec(any_snapshot(), 1..50)
-    ) {
-        let mut last_verdict = LastVerdict::default();
-        let mut open = None;
-        for now in &history {
-            if let Some(verdict) = last_verdict.changed(now) {
-                prop_assert_ne!(open.replace(verdict), Some(verdict));
-            }
-            prop_assert_eq!(last_verdict.is_listening(), naive(now));
-        }
     }
 
     #[test]

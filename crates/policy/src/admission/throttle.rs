@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use crate::time::Timestamp;
+use crate::time::{Timestamp, Until};
 
 /// The default of [`ThrottleSettings::delay`].
 pub const THROTTLE_DELAY: Duration = Duration::from_secs(60);
 
 /// The default of [`ThrottleSettings::delay_max`].
-pub(crate) const THROTTLE_DELAY_MAX: Duration = Duration::from_secs(600);
+const THROTTLE_DELAY_MAX: Duration = Duration::from_secs(600);
 
 /// Number of consecutive failures that start the throttle: a single one may be an accident.
 pub const FAILURES_MIN: u32 = 3;
@@ -62,8 +62,8 @@ impl Default for ThrottleSettings {
 pub(crate) struct Throttle {
     /// The last delay; `None` after a success.
     last_delay: Option<Duration>,
-    /// When the throttle ends, while it is on.
-    until: Option<Timestamp>,
+    /// When the throttle ends, from [`Throttle::begin`] until it has expired.
+    pub(crate) until: Until,
     /// Failed starts that no signal from outside caused, since the last success.
     failed_starts: u32,
     /// All failed starts since then.
@@ -76,17 +76,18 @@ impl Throttle {
     /// Records a failure. Returns whether the throttle has to begin. A failure while it is on does not count: the
     /// opening of that process was decided before.
     pub(crate) fn failed(&mut self, now: Timestamp, failure: Failure) -> bool {
-        if self.is_on(now) {
+        if self.until.is_on(now) {
             return false;
         }
-        let one = |condition: bool| u32::from(condition);
-        let add = |count: &mut u32, one: u32| *count = count.saturating_add(one);
-        add(&mut self.failed_starts, one(failure == Failure::Start));
-        add(
-            &mut self.all_failed_starts,
-            one(failure != Failure::EarlyEnd),
-        );
-        add(&mut self.early_ends, one(failure == Failure::EarlyEnd));
+        let count = |count: &mut u32| *count = count.saturating_add(1);
+        match failure {
+            Failure::Start => {
+                count(&mut self.failed_starts);
+                count(&mut self.all_failed_starts);
+            }
+            Failure::KilledStart => count(&mut self.all_failed_starts),
+            Failure::EarlyEnd => count(&mut self.early_ends),
+        }
         self.failed_starts.max(self.early_ends) >= FAILURES_MIN
             || self.all_failed_starts >= KILLS_MIN
     }
@@ -100,9 +101,7 @@ impl Throttle {
                 .clamp(settings.delay, settings.delay_max.max(settings.delay)),
         };
         self.last_delay = Some(delay);
-        let until = now + delay;
-        self.until = Some(until);
-        until
+        *self.until.0.insert(now + delay)
     }
 
     /// Records a started process: the next failed start counts as the first. A throttle that is on stays on: existing
@@ -125,23 +124,8 @@ impl Throttle {
     /// Ends the throttle and forgets the failures, at a reload, which may have corrected the command, or on an
     /// operator's order. Returns whether it was on.
     pub(crate) fn lift(&mut self, now: Timestamp) -> bool {
-        let was_on = self.is_on(now);
+        let was_on = self.until.is_on(now);
         *self = Self::default();
         was_on
-    }
-
-    /// Returns whether the throttle has run out; true once for each time that it was on.
-    pub fn expire(&mut self, now: Timestamp) -> bool {
-        self.until.take_if(|until| *until <= now).is_some()
-    }
-
-    /// Returns whether no process is created now.
-    pub(crate) fn is_on(&self, now: Timestamp) -> bool {
-        self.until.is_some_and(|until| now < until)
-    }
-
-    /// Returns when the throttle ends, from [`Throttle::begin`] until [`Throttle::expire`] has returned true.
-    pub const fn until(&self) -> Option<Timestamp> {
-        self.until
     }
 }

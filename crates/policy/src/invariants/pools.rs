@@ -15,7 +15,7 @@ pub(super) fn shut_down_is_empty(pools: &Pools) -> Judgement {
 
 pub(super) fn sizes_are_kept(_: PoolId, pool: &Pool, ledger: &Ledger) -> Judgement {
     let now = ledger.now;
-    let may_open = pool.may_open(now) && ledger.ceiling.has_room() && !pool.is_paused(now);
+    let may_open = pool.may_open(now) && ledger.ceiling.has_room() && !pool.life.pause.is_on(now);
     let is_short = may_open && pool.missing() > 0 && !ledger.shutting_down;
     require(!is_short, || format!("{} missing", pool.missing()))
 }
@@ -62,7 +62,7 @@ pub(super) fn removed_is_removed(_: PoolId, pool: &Pool, _: &Ledger) -> Judgemen
     if pool.life.removing.is_none() {
         return Ok(());
     }
-    let (idle, waiting) = (pool.idle.len(), pool.waiters.len());
+    let (idle, waiting) = (pool.idle.len(), pool.waiters.len);
     require(idle == 0 && waiting == 0, || {
         format!("idle {idle}, waiting {waiting}")
     })?;

@@ -217,7 +217,7 @@ pub(super) fn every_throttled_waiter_can_be_served(
     pool: &Pool,
     ledger: &Ledger,
 ) -> Judgement {
-    if !pool.life.throttle.is_on(ledger.now) {
+    if !pool.life.throttle.until.is_on(ledger.now) {
         return Ok(());
     }
     let mut rows = pool.waiters.iter().filter_map(|id| ledger.request(id));

@@ -14,7 +14,7 @@ pub type DocId = Arc<str>;
 pub struct Epoch(pub u64);
 
 /// The number of a request to the database; never reused by the same daemon process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Request(pub u64);
 
 /// The request that claimed a document. Stored with the epoch in the document's row.

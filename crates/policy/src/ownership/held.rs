@@ -23,9 +23,9 @@ pub(super) struct Held {
     pub(super) claim: Claim,
     /// The answer to every renewal sent after this request lists the claim.
     pub(super) known: Request,
-    hold: Hold,
+    pub(super) hold: Hold,
     /// Whether it does not count toward the share.
-    is_extra: bool,
+    pub(super) is_extra: bool,
 }
 
 impl Held {
@@ -36,101 +36,60 @@ impl Held {
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct HeldDocs {
-    docs: FxHashMap<DocId, Held>,
+    pub(super) rows: FxHashMap<DocId, Held>,
     /// Documents to release.
     pub(super) unused: BTreeSet<DocId>,
     /// Number of [`Hold::Owned`] documents.
-    owned: usize,
+    pub(super) owned: usize,
     /// Number of extra documents, and of [`Hold::Owned`] ones among these.
     extra: usize,
-    extra_owned: usize,
+    pub(super) extra_owned: usize,
 }
 
 impl HeldDocs {
-    pub(super) fn len(&self) -> usize {
-        self.docs.len()
-    }
-
-    /// Returns the number of owned documents that are not stopping.
-    pub(super) const fn owned(&self) -> usize {
-        self.owned
-    }
-
     /// Returns the number of documents of the share, in any state.
     pub(super) fn shared(&self) -> usize {
-        self.docs.len() - self.extra
-    }
-
-    /// Returns the number of documents of the share that are owned and not stopping.
-    pub(super) const fn shared_owned(&self) -> usize {
-        self.owned - self.extra_owned
-    }
-
-    /// Returns the number of owned documents, including stopping ones.
-    pub(super) fn owned_or_stopping(&self) -> usize {
-        self.docs.len() - self.unused.len()
-    }
-
-    pub(super) fn get(&self, doc: &str) -> Option<&Held> {
-        self.docs.get(doc)
+        self.rows.len() - self.extra
     }
 
     /// Whether a document is owned and not stopping.
     pub(super) fn is_running(&self, doc: &str) -> bool {
-        self.get(doc).is_some_and(|held| held.hold == Hold::Owned)
-    }
-
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&DocId, &Held)> {
-        self.docs.iter()
+        self.rows
+            .get(doc)
+            .is_some_and(|held| held.hold == Hold::Owned)
     }
 
     /// Returns the owned documents that are not stopping.
-    pub(super) fn running(&self) -> impl Iterator<Item = (&DocId, Claim)> {
-        let owned = self
-            .docs
+    pub(super) fn running(&self) -> impl Iterator<Item = (&DocId, &Held)> {
+        self.rows
             .iter()
-            .filter(|(_, held)| held.hold == Hold::Owned);
-        owned.map(|(doc, held)| (doc, held.claim))
-    }
-
-    /// Returns the owned documents of the share that are not stopping.
-    pub(super) fn shared_running(&self) -> impl Iterator<Item = (&DocId, Claim)> {
-        self.running().filter(|(doc, _)| !self.docs[*doc].is_extra)
+            .filter(|(_, held)| held.hold == Hold::Owned)
     }
 
     /// Returns at most `count` documents to release.
     pub(super) fn unused(&self, count: usize) -> Vec<(DocId, Claim)> {
         let docs = self.unused.iter().take(count);
-        docs.map(|doc| (doc.clone(), self.docs[doc].claim))
+        docs.map(|doc| (doc.clone(), self.rows[doc].claim))
             .collect()
     }
 
-    pub(super) fn has_unused(&self) -> bool {
-        !self.unused.is_empty()
-    }
-
-    /// Adds a document of the share, replacing an existing one.
-    pub(super) fn insert(&mut self, doc: DocId, claim: Claim, known: Request, hold: Hold) {
-        let is_extra = false;
-        self.put(
-            doc,
-            Held {
-                claim,
-                known,
-                hold,
-                is_extra,
-            },
-        );
-    }
-
-    fn put(&mut self, doc: DocId, held: Held) {
+    /// Adds a document, replacing an existing one.
+    pub(super) fn insert(&mut self, doc: DocId, held: Held) {
         self.remove(&doc);
-        self.note(&doc, held);
-        self.docs.insert(doc, held);
+        self.extra += usize::from(held.is_extra);
+        match held.hold {
+            Hold::Owned => {
+                self.owned += 1;
+                self.extra_owned += usize::from(held.is_extra);
+            }
+            Hold::Stopping => {}
+            Hold::Unused => drop(self.unused.insert(doc.clone())),
+        }
+        self.rows.insert(doc, held);
     }
 
     pub(super) fn remove(&mut self, doc: &str) -> Option<Held> {
-        let held = self.docs.remove(doc)?;
+        let held = self.rows.remove(doc)?;
         self.unused.remove(doc);
         let is_owned = held.hold == Hold::Owned;
         self.owned -= usize::from(is_owned);
@@ -141,28 +100,16 @@ impl HeldDocs {
 
     /// Changes a document's state.
     pub(super) fn set(&mut self, doc: &DocId, hold: Hold) {
-        if let Some(held) = self.docs.get(doc).copied() {
-            self.put(doc.clone(), Held { hold, ..held });
+        if let Some(held) = self.rows.get(doc).copied() {
+            self.insert(doc.clone(), Held { hold, ..held });
         }
     }
 
     /// Sets whether a document is extra.
     pub(super) fn set_extra(&mut self, doc: &DocId, is_extra: bool) {
-        let held = self.docs.get(doc).copied();
+        let held = self.rows.get(doc).copied();
         if let Some(held) = held.filter(|held| held.is_extra != is_extra) {
-            self.put(doc.clone(), Held { is_extra, ..held });
-        }
-    }
-
-    fn note(&mut self, doc: &DocId, held: Held) {
-        self.extra += usize::from(held.is_extra);
-        match held.hold {
-            Hold::Owned => {
-                self.owned += 1;
-                self.extra_owned += usize::from(held.is_extra);
-            }
-            Hold::Stopping => {}
-            Hold::Unused => drop(self.unused.insert(doc.clone())),
+            self.insert(doc.clone(), Held { is_extra, ..held });
         }
     }
 }

@@ -43,14 +43,14 @@
 //!   failover of the database that loses commits may lose a claim; then there may be two, until the first renewal
 //!   after the failover or the expiry of the first owner's lease. Both write documents with `new_edits=false`, which
 //!   is idempotent, and the second to write a checkpoint conflicts with the first one's `_rev`.
-//! * **FL-2: every runnable document has an owner** within [`OWNER_WITHIN`] after the last fault, while one daemon can
-//!   reach the database. Within [`SHARE_WITHIN`] every daemon has its share, and no more.
+//! * **FL-2: every runnable document has an owner** within 45 s after the last fault, while one daemon can
+//!   reach the database. Within 30 s every daemon has its share, and no more.
 //! * **FL-3: no checkpoint begins outside a lease.** One that begins in time and arrives late meets a conflict or
 //!   records only committed work.
 //! * **FL-4: an outcome lost by a failover is derived again.** No two starts share an epoch.
 //! * **FL-5: a checkpoint is abandoned because of the lease only once the lease has expired.** However slow a
 //!   replication's servers are, under a renewed lease only the time of its requests bounds a checkpoint.
-//! * **FL-6: a daemon releases documents whose servers it cannot reach** within [`REACHED_WITHIN`] after the last
+//! * **FL-6: a daemon releases documents whose servers it cannot reach** within 90 s after the last
 //!   change, while another live daemon has not reported the server.
 //! * **FL-7: a daemon releases a document because of its servers at most once in [`AVOID_FOR`]**, without other
 //!   changes. A report about servers counts as a change until [`SETTLE`] after it.
@@ -68,9 +68,7 @@ mod tests;
 
 use std::time::Duration;
 
-pub use event::{
-    Claim, Claimed, Counts, DocId, Epoch, Event, ListedDoc, OwnerAction, Reach, Request, Standing,
-};
+pub use event::*;
 pub use owner::Ownership;
 
 /// Duration of a lease: after this time without a renewal other daemons may take the documents.
@@ -98,9 +96,6 @@ pub const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// hundred requests for a hundred thousand documents would take longer to count than to claim.
 pub const BATCH: usize = 5000;
 
-/// FL-2: maximum time that a document has no owner.
-pub const OWNER_WITHIN: Duration = Duration::from_secs(45);
-
 /// How long after its first report of an unreachable server a daemon begins to avoid it. In the meantime the other
 /// daemons report it as well, if none reaches it; the same delay applies once the server is back.
 pub const SETTLE: Duration = Duration::from_secs(20);
@@ -113,9 +108,3 @@ pub const AVOID_MAX: Duration = Duration::from_hours(1);
 
 /// Maximum servers that a daemon reports.
 pub const SERVERS_MAX: usize = 1000;
-
-/// FL-6: maximum time that a daemon keeps a document whose server only other daemons reach.
-pub const REACHED_WITHIN: Duration = Duration::from_secs(90);
-
-/// FL-2: maximum time until arriving and departing daemons have changed the shares.
-pub const SHARE_WITHIN: Duration = Duration::from_secs(30);

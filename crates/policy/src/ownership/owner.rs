@@ -15,7 +15,7 @@ use rustc_hash::{FxHashMap, FxHasher};
 use super::event::{
     Claim, Claimed, Counts, DocId, Epoch, Event, ListedDoc, OwnerAction, Reach, Request, Standing,
 };
-use super::held::{HeldDocs, Hold};
+use super::held::{Held, HeldDocs, Hold};
 use super::reach::ToldServers;
 use super::{
     BATCH, CLAIM_EVERY, CLAIM_GAP_MIN, LEASE, RENEW_EVERY, REQUEST_MAX, RETRY_AFTER,
@@ -61,8 +61,9 @@ enum Order {
 }
 
 /// The daemon's phase.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Phase {
+    #[default]
     Working,
     /// It gives everything back.
     Leaving,
@@ -70,8 +71,9 @@ enum Phase {
 }
 
 /// Whether the daemon owns nothing for now, but stays.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Drain {
+    #[default]
     Off,
     On,
     /// Once it has given everything back, it claims its share again, under a new epoch: late messages cannot revive an
@@ -80,7 +82,7 @@ enum Drain {
 }
 
 /// See the module's documentation.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Ownership {
     /// The daemon's name, which determines the documents it gives back first.
     daemon: Arc<str>,
@@ -103,6 +105,9 @@ pub struct Ownership {
     last_request: Request,
     phase: Phase,
     drain: Drain,
+    /// The time of the event that is being handled, and its actions.
+    now: Duration,
+    out: Vec<OwnerAction>,
 }
 
 impl Ownership {
@@ -110,21 +115,7 @@ impl Ownership {
     pub fn new(daemon: impl Into<Arc<str>>) -> Self {
         Self {
             daemon: daemon.into(),
-            lease: None,
-            former: None,
-            docs: HeldDocs::default(),
-            counts: Counts::default(),
-            counted: Request(0),
-            renewal: None,
-            servers: ToldServers::default(),
-            order: None,
-            renew_at: Duration::ZERO,
-            order_at: Duration::ZERO,
-            claim_at: Duration::ZERO,
-            claimed_at: Duration::ZERO,
-            last_request: Request(0),
-            phase: Phase::Working,
-            drain: Drain::Off,
+            ..Self::default()
         }
     }
 
@@ -133,9 +124,11 @@ impl Ownership {
         if self.phase == Phase::Gone {
             return;
         }
-        self.time_out(now);
-        if self.lease.is_some_and(|lease| lease.stop_at() <= now) {
-            self.give_up(now, out);
+        self.now = now;
+        self.out = std::mem::take(out);
+        self.time_out();
+        if self.lease.is_some_and(|lease| lease.stop_at() <= self.now) {
+            self.give_up();
         }
         match event {
             Event::Tick => {}
@@ -147,54 +140,59 @@ impl Ownership {
                 if let Some(Renewal { sent, .. }) = self.take_renewal(request) {
                     self.former = None;
                     self.renewed(epoch, sent.at);
-                    self.servers.begin_anew();
-                    (self.order_at, self.claim_at) = (now, now);
+                    // The new epoch has not reported the recovered servers as unreachable.
+                    self.servers.back.clear();
+                    (self.order_at, self.claim_at) = (self.now, self.now);
                     if self.gives_away() {
-                        self.renew_at = now;
+                        self.renew_at = self.now;
                     }
-                    self.hear(request, counts, out);
+                    self.hear(request, counts);
                 }
             }
             Event::Renewed {
                 request,
                 docs,
                 counts,
-            } => self.listed(request, docs, counts, now, out),
+            } => self.listed(request, docs, counts),
             Event::NotRenewed { request } => {
                 if self.take_renewal(request).is_some() {
-                    self.give_up(now, out);
+                    self.give_up();
                 }
             }
-            Event::Claimed { request, claimed } => self.claimed(request, claimed, now, out),
+            Event::Claimed { request, claimed } => self.claimed(request, claimed),
             Event::Released { request } => self.released(request),
-            Event::Failed { request } => self.failed(request, now),
+            Event::Failed { request } => self.failed(request),
             Event::Notified => {
-                self.claim_at = self.claim_at.min(now.max(self.claimed_at + CLAIM_GAP_MIN));
+                self.claim_at = self
+                    .claim_at
+                    .min(self.now.max(self.claimed_at + CLAIM_GAP_MIN));
             }
             Event::Stopped { doc, claim } => {
-                let held = self.docs.get(&doc);
+                let held = self.docs.rows.get(&doc);
                 if held.is_some_and(|held| held.claim == claim) {
                     self.docs.set(&doc, Hold::Unused);
                 }
             }
             Event::ServerReach { server, answers } => {
-                self.servers.tell(server, answers, now, self.last_request);
+                self.servers
+                    .tell(server, answers, self.now, self.last_request);
             }
             Event::Stop => {
                 self.phase = Phase::Leaving;
-                self.give_all_back(now, out);
+                self.give_all_back();
             }
             Event::Drain => {
                 self.drain = Drain::On;
-                self.give_all_back(now, out);
+                self.give_all_back();
             }
             Event::Undrain if self.drain == Drain::On => self.drain = Drain::Ending,
             Event::Undrain => {}
         }
-        self.ask(now, out);
+        self.ask();
+        *out = std::mem::take(&mut self.out);
     }
 
-    /// Returns when [`Event::Tick`] is due next.
+    /// Returns when [`Event::Tick`] is due next; `None` once the daemon was stopped and has given everything back.
     pub fn next_wake(&self) -> Option<Duration> {
         if self.phase == Phase::Gone {
             return None;
@@ -204,7 +202,7 @@ impl Ownership {
         let order = match &self.order {
             Some((sent, _)) => Some(sent.at + REQUEST_MAX),
             None if self.lease.is_none() => None,
-            None if self.docs.has_unused() => Some(self.order_at),
+            None if !self.docs.unused.is_empty() => Some(self.order_at),
             None if !self.gives_away() => Some(self.order_at.max(self.claim_at)),
             None => None,
         };
@@ -224,24 +222,14 @@ impl Ownership {
         self.lease.map(|lease| lease.epoch)
     }
 
-    /// Returns whether a document is owned, under any claim.
-    pub fn owns(&self, doc: &str) -> bool {
-        self.docs.get(doc).is_some_and(|held| held.is_owned())
-    }
-
     /// Returns how many documents are owned and not being given back.
     pub const fn owned(&self) -> usize {
-        self.docs.owned()
+        self.docs.owned
     }
 
     /// Returns how many documents are owned, including those being given back.
     pub fn owned_or_stopping(&self) -> usize {
-        self.docs.owned_or_stopping()
-    }
-
-    /// Whether the daemon was stopped and has given everything back.
-    pub fn is_gone(&self) -> bool {
-        self.phase == Phase::Gone
+        self.docs.rows.len() - self.docs.unused.len()
     }
 
     /// Whether it releases everything, and claims nothing.
@@ -274,42 +262,37 @@ impl Ownership {
     }
 
     /// Times out requests.
-    fn time_out(&mut self, now: Duration) {
-        let late = |sent: &Sent| sent.at + REQUEST_MAX <= now;
-        let renewal = self.renewal.as_ref().map(|renewal| &renewal.sent);
-        let order = self.order.as_ref().map(|(sent, _)| sent);
-        let both: Vec<_> = renewal
-            .into_iter()
-            .chain(order)
-            .filter(|sent| late(sent))
-            .collect();
-        let requests: Vec<_> = both.into_iter().map(|sent| sent.request).collect();
-        requests
-            .into_iter()
-            .for_each(|request| self.failed(request, now));
+    fn time_out(&mut self) {
+        let renewal = self.renewal.as_ref().map(|renewal| renewal.sent);
+        let order = self.order.as_ref().map(|(sent, _)| *sent);
+        for Sent { request, at } in renewal.into_iter().chain(order) {
+            if at + REQUEST_MAX <= self.now {
+                self.failed(request);
+            }
+        }
     }
 
-    fn failed(&mut self, request: Request, now: Duration) {
+    fn failed(&mut self, request: Request) {
         if self.take_renewal(request).is_some() {
-            self.renew_at = now + RETRY_AFTER;
+            self.renew_at = self.now + RETRY_AFTER;
         }
         if self.take_order(request).is_some() {
-            self.order_at = now + RETRY_AFTER;
+            self.order_at = self.now + RETRY_AFTER;
         }
     }
 
     /// Gives everything up; a new epoch will be taken.
-    fn give_up(&mut self, now: Duration, out: &mut Vec<OwnerAction>) {
+    fn give_up(&mut self) {
         let docs = std::mem::take(&mut self.docs);
-        let owned = docs.iter().filter(|(_, held)| held.is_owned());
-        out.extend(owned.map(|(doc, held)| OwnerAction::Lost {
+        let owned = docs.rows.iter().filter(|(_, held)| held.is_owned());
+        self.out.extend(owned.map(|(doc, held)| OwnerAction::Lost {
             doc: doc.clone(),
             claim: held.claim,
         }));
         let lease = self.lease.take();
         self.former = lease.map(|lease| lease.epoch).or(self.former);
         (self.renewal, self.order) = (None, None);
-        self.renew_at = now;
+        self.renew_at = self.now;
     }
 
     fn renewed(&mut self, epoch: Epoch, sent: Duration) {
@@ -318,38 +301,36 @@ impl Ownership {
     }
 
     /// The lease was renewed: compares the listed claims with the known ones.
-    fn listed(
-        &mut self,
-        request: Request,
-        docs: Vec<ListedDoc>,
-        counts: Counts,
-        now: Duration,
-        out: &mut Vec<OwnerAction>,
-    ) {
+    fn listed(&mut self, request: Request, docs: Vec<ListedDoc>, counts: Counts) {
         let Some((renewal, lease)) = self.take_renewal(request).zip(self.lease) else {
             return;
         };
         self.renewed(lease.epoch, renewal.sent.at);
         self.servers.answered(request, &renewal.reach);
         if self.gives_away() && !renewal.leaving {
-            self.renew_at = now;
+            self.renew_at = self.now;
         }
         let listed: FxHashMap<_, _> = docs
             .into_iter()
             .map(|listed| (listed.doc.clone(), listed))
             .collect();
         // Documents known only since the renewal was sent are compared by the next one.
-        let seen = self.docs.iter().filter(|(_, held)| held.known < request);
+        let seen = self
+            .docs
+            .rows
+            .iter()
+            .filter(|(_, held)| held.known < request);
         let is_listed = |doc: &DocId, claim| listed.get(doc).is_some_and(|row| row.claim == claim);
         let missing: Vec<_> = seen
             .filter(|(doc, held)| !is_listed(doc, held.claim))
             .map(|(doc, _)| doc.clone())
             .collect();
-        missing.iter().for_each(|doc| self.lose(doc, out));
+        missing.iter().for_each(|doc| self.lose(doc));
+        let claiming = self.order.as_ref().map(|(sent, _)| sent.request);
         let (mut over, mut avoided) = (Vec::new(), BTreeMap::<_, Vec<_>>::new());
         for row in listed.into_values() {
             let (doc, claim) = (row.doc, row.claim);
-            match self.docs.get(&doc) {
+            match self.docs.rows.get(&doc) {
                 Some(held) if held.claim == claim => {
                     self.docs.set_extra(&doc, row.standing == Standing::Extra);
                     match row.standing {
@@ -361,83 +342,80 @@ impl Ownership {
                     }
                 }
                 Some(_) => {}
-                None if self.is_claiming(claim) => {}
-                None => self.docs.insert(doc, claim, request, Hold::Unused),
+                // The claim still awaits its answer, which adds its documents.
+                None if claiming == Some(claim) => {}
+                None => {
+                    let held = Held {
+                        claim,
+                        known: request,
+                        hold: Hold::Unused,
+                        is_extra: false,
+                    };
+                    self.docs.insert(doc, held);
+                }
             }
         }
-        self.give_back(over, out);
+        self.give_back(over);
         for (server, given_up) in avoided {
             let docs = given_up.len();
-            out.push(OwnerAction::GiveUp { server, docs });
-            self.give_back(given_up, out);
+            self.out.push(OwnerAction::GiveUp { server, docs });
+            self.give_back(given_up);
         }
-        self.hear(request, counts, out);
+        self.hear(request, counts);
     }
 
-    /// Whether this claim still awaits its answer, which adds its documents.
-    fn is_claiming(&self, claim: Claim) -> bool {
-        self.order
-            .as_ref()
-            .is_some_and(|(sent, _)| sent.request == claim)
-    }
-
-    fn lose(&mut self, doc: &DocId, out: &mut Vec<OwnerAction>) {
+    fn lose(&mut self, doc: &DocId) {
         if let Some(held) = self.docs.remove(doc).filter(|held| held.is_owned()) {
-            out.push(OwnerAction::Lost {
+            self.out.push(OwnerAction::Lost {
                 doc: doc.clone(),
                 claim: held.claim,
             });
         }
     }
 
-    fn claimed(
-        &mut self,
-        request: Request,
-        claimed: Claimed,
-        now: Duration,
-        out: &mut Vec<OwnerAction>,
-    ) {
+    fn claimed(&mut self, request: Request, claimed: Claimed) {
         let Some(Order::Claim { most }) = self.take_order(request) else {
             return;
         };
-        let Claimed {
-            docs,
-            extra,
-            counts,
-        } = claimed;
-        let is_full = docs.len() >= most;
-        let has_more = extra.len() >= BATCH;
-        let docs = docs.into_iter().map(|doc| (doc, false));
-        for (doc, is_extra) in docs.chain(extra.into_iter().map(|doc| (doc, true))) {
+        let is_full = claimed.docs.len() >= most;
+        let has_more = claimed.extra.len() >= BATCH;
+        let docs = claimed.docs.into_iter().map(|doc| (doc, false));
+        let extra = claimed.extra.into_iter().map(|doc| (doc, true));
+        for (doc, is_extra) in docs.chain(extra) {
             // The document was free, so an older claim to it is void.
-            self.lose(&doc, out);
+            self.lose(&doc);
             let hold = if self.gives_away() {
                 Hold::Unused
             } else {
                 Hold::Owned
             };
-            self.docs
-                .insert(doc.clone(), request, self.last_request, hold);
-            self.docs.set_extra(&doc, is_extra);
+            let held = Held {
+                claim: request,
+                known: self.last_request,
+                hold,
+                is_extra,
+            };
+            self.docs.insert(doc.clone(), held);
             if hold == Hold::Owned {
-                out.push(OwnerAction::Claimed {
+                self.out.push(OwnerAction::Claimed {
                     doc,
                     claim: request,
                     is_extra,
                 });
             }
         }
-        self.hear(request, counts, out);
+        self.hear(request, claimed.counts);
         // A full answer may be incomplete.
         if has_more || (is_full && self.docs.shared() < self.share()) {
-            self.claim_at = now;
+            self.claim_at = self.now;
         }
     }
 
     fn released(&mut self, request: Request) {
         if let Some(Order::Release(docs)) = self.take_order(request) {
             for (doc, claim) in docs {
-                if self.docs.get(&doc).is_some_and(|held| held.claim == claim) {
+                let held = self.docs.rows.get(&doc);
+                if held.is_some_and(|held| held.claim == claim) {
                     self.docs.remove(&doc);
                 }
             }
@@ -445,19 +423,21 @@ impl Ownership {
     }
 
     /// Updates the counts, and gives the surplus back.
-    fn hear(&mut self, request: Request, counts: Counts, out: &mut Vec<OwnerAction>) {
+    fn hear(&mut self, request: Request, counts: Counts) {
         if request < self.counted {
             return;
         }
         (self.counts, self.counted) = (counts, request);
-        let surplus = self.docs.shared_owned().saturating_sub(self.share());
+        let owned = self.docs.owned - self.docs.extra_owned;
+        let surplus = owned.saturating_sub(self.share());
         if surplus == 0 {
             return;
         }
-        let mut docs: Vec<_> = own(self.docs.shared_running()).collect();
+        let shared = self.docs.running().filter(|(_, held)| !held.is_extra);
+        let mut docs: Vec<_> = own(shared).collect();
         docs.sort_by_cached_key(|(doc, _)| self.distance(doc));
         let last = docs.split_off(docs.len() - surplus);
-        self.give_back(last, out);
+        self.give_back(last);
     }
 
     /// Returns a document's distance from this daemon; each daemon orders documents differently.
@@ -468,37 +448,37 @@ impl Ownership {
     }
 
     /// Gives everything back, and reports at once that the daemon is leaving.
-    fn give_all_back(&mut self, now: Duration, out: &mut Vec<OwnerAction>) {
-        self.renew_at = now;
+    fn give_all_back(&mut self) {
+        self.renew_at = self.now;
         let all: Vec<_> = own(self.docs.running()).collect();
-        self.give_back(all, out);
+        self.give_back(all);
     }
 
-    fn give_back(&mut self, docs: Vec<(DocId, Claim)>, out: &mut Vec<OwnerAction>) {
+    fn give_back(&mut self, docs: Vec<(DocId, Claim)>) {
         for (doc, claim) in docs {
             if self.docs.is_running(&doc) {
                 self.docs.set(&doc, Hold::Stopping);
-                out.push(OwnerAction::GiveBack { doc, claim });
+                self.out.push(OwnerAction::GiveBack { doc, claim });
             }
         }
     }
 
     /// Sends due requests to the database.
-    fn ask(&mut self, now: Duration, out: &mut Vec<OwnerAction>) {
-        if self.drain == Drain::Ending && self.docs.len() == 0 && self.order.is_none() {
+    fn ask(&mut self) {
+        if self.drain == Drain::Ending && self.docs.rows.is_empty() && self.order.is_none() {
             self.drain = Drain::Off;
-            self.give_up(now, out);
+            self.give_up();
         }
         let is_leaving = self.gives_away();
-        if self.phase == Phase::Leaving && self.docs.len() == 0 && self.order.is_none() {
+        if self.phase == Phase::Leaving && self.docs.rows.is_empty() && self.order.is_none() {
             self.phase = Phase::Gone;
             let epoch = self.epoch().or(self.former);
-            return out.push(OwnerAction::Depart { epoch });
+            return self.out.push(OwnerAction::Depart { epoch });
         }
-        if self.renewal.is_none() && self.renew_at <= now {
+        if self.renewal.is_none() && self.renew_at <= self.now {
             let request = self.next_request();
-            let reach = self.servers.reach(now);
-            out.push(match self.lease {
+            let reach = self.servers.reach(self.now);
+            self.out.push(match self.lease {
                 Some(Lease { epoch, .. }) => OwnerAction::Renew {
                     request,
                     epoch,
@@ -511,7 +491,10 @@ impl Ownership {
                 },
             });
             self.renewal = Some(Renewal {
-                sent: Sent { request, at: now },
+                sent: Sent {
+                    request,
+                    at: self.now,
+                },
                 leaving: is_leaving,
                 reach,
             });
@@ -519,20 +502,20 @@ impl Ownership {
         let Some(Lease { epoch, .. }) = self.lease else {
             return;
         };
-        if self.order.is_some() || self.order_at > now {
+        if self.order.is_some() || self.order_at > self.now {
             return;
         }
-        let order = if self.docs.has_unused() {
+        let order = if !self.docs.unused.is_empty() {
             Order::Release(self.docs.unused(BATCH))
-        } else if !is_leaving && self.claim_at <= now {
-            (self.claimed_at, self.claim_at) = (now, now + CLAIM_EVERY);
+        } else if !is_leaving && self.claim_at <= self.now {
+            (self.claimed_at, self.claim_at) = (self.now, self.now + CLAIM_EVERY);
             let most = self.share().saturating_sub(self.docs.shared()).min(BATCH);
             Order::Claim { most }
         } else {
             return;
         };
         let request = self.next_request();
-        out.push(match &order {
+        self.out.push(match &order {
             Order::Claim { most } => OwnerAction::Claim {
                 request,
                 epoch,
@@ -544,10 +527,18 @@ impl Ownership {
                 docs: docs.clone(),
             },
         });
-        self.order = Some((Sent { request, at: now }, order));
+        self.order = Some((
+            Sent {
+                request,
+                at: self.now,
+            },
+            order,
+        ));
     }
 }
 
-fn own<'a>(docs: impl Iterator<Item = (&'a DocId, Claim)>) -> impl Iterator<Item = (DocId, Claim)> {
-    docs.map(|(doc, claim)| (doc.clone(), claim))
+fn own<'a>(
+    docs: impl Iterator<Item = (&'a DocId, &'a Held)>,
+) -> impl Iterator<Item = (DocId, Claim)> {
+    docs.map(|(doc, held)| (doc.clone(), held.claim))
 }

@@ -16,9 +16,9 @@ const TOLD_FOR: Duration = Duration::from_secs(30);
 #[derive(Clone, Debug, Default)]
 pub(super) struct ToldServers {
     /// When a server was last reported unreachable.
-    unreached: BTreeMap<Server, Duration>,
+    pub(super) unreached: BTreeMap<Server, Duration>,
     /// Servers reachable again, each with the latest request sent before this became known.
-    back: BTreeMap<Server, Request>,
+    pub(super) back: BTreeMap<Server, Request>,
 }
 
 impl ToldServers {
@@ -46,15 +46,5 @@ impl ToldServers {
     pub(super) fn answered(&mut self, request: Request, reach: &Reach) {
         self.back
             .retain(|server, sent| *sent >= request || !reach.back.contains(server));
-    }
-
-    #[cfg(test)]
-    pub(super) fn has_unreached(&self) -> bool {
-        !self.unreached.is_empty()
-    }
-
-    /// Forgets the recovered servers: the new epoch has not reported them as unreachable.
-    pub(super) fn begin_anew(&mut self) {
-        self.back.clear();
     }
 }

@@ -55,8 +55,8 @@ pub enum PoolAction {
         /// The pool. Its identity may be reused.
         pool: PoolId,
     },
-    /// Notify the operator.
-    Warn(Warning),
+    /// Notify the operator of something about this pool.
+    Warn(PoolId, Warning),
     /// Answer the request with an error.
     Refuse { request: RequestId, why: Refusal },
     /// End the process; report `ProcExit` once it is gone and reaped.
@@ -112,22 +112,21 @@ pub enum Refusal {
 pub enum Warning {
     /// Starts have failed repeatedly, or processes have ended early: starts are paused.
     Throttled {
-        pool: PoolId,
         /// The end of the pause.
         until: Timestamp,
     },
     /// The throttle has expired or was lifted: processes may be started again.
-    Unthrottled { pool: PoolId },
+    Unthrottled,
     /// Processes repeatedly end soon after their start, in a pool that is never throttled.
-    EndsEarly { pool: PoolId },
+    EndsEarly,
     /// A request arrived that no idle process could serve, when the pool was at most one process below its limit: from
     /// now on processes are started with stress on, and idle ones are replaced.
-    Stressed { pool: PoolId },
+    Stressed,
     /// The limit was not reached for a while: processes are started without stress again.
-    Unstressed { pool: PoolId },
+    Unstressed,
     /// The core's decision to open a process broke the admission rules, and was not carried out: our own fault,
     /// counted as a violated invariant.
-    SpawnRefused { pool: PoolId, why: SpawnRefused },
+    SpawnRefused(SpawnRefused),
 }
 
 /// What a request waits for.

@@ -21,7 +21,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::action::{PoolAction, StopReason};
+use super::action::StopReason;
 use super::id::{PoolId, ProcId, RequestId};
 use super::ledger::{Due, Ledger};
 use super::pools::Pools;
@@ -46,9 +46,9 @@ pub(crate) struct Ceiling {
     /// Pools whose next waiter needs a place.
     pub(crate) needy: BTreeMap<PoolId, Need>,
     /// Pools that keep fewer processes in advance than configured, for lack of places.
-    short: BTreeSet<PoolId>,
+    pub(super) short: BTreeSet<PoolId>,
     /// The pool that may take the next place.
-    granted: Option<PoolId>,
+    pub(super) granted: Option<PoolId>,
     /// Places granted so far.
     grants: u64,
     /// Whether no place was free after the latest event.
@@ -81,11 +81,6 @@ impl Ceiling {
         self.has_room() && (self.needy.is_empty() || self.granted == Some(pool))
     }
 
-    /// Whether the next place is granted to this pool.
-    pub(super) fn is_granted(&self, pool: PoolId) -> bool {
-        self.granted == Some(pool)
-    }
-
     /// Whether the ceiling was lowered below the number of taken places.
     pub(crate) fn is_over(&self) -> bool {
         self.max.is_some_and(|max| self.live > max)
@@ -103,24 +98,10 @@ impl Ceiling {
         self.short.remove(&pool);
     }
 
-    /// Records whether a pool keeps fewer processes than configured for lack of places.
-    pub(super) fn note_short(&mut self, pool: PoolId, is_short: bool) {
-        if is_short {
-            self.short.insert(pool);
-        } else {
-            self.short.remove(&pool);
-        }
-    }
-
     /// The number of places that still have to be freed for waiters, beyond those being freed.
     pub(crate) fn unmet(&self) -> u32 {
         let places: u32 = self.needy.values().map(|need| need.places).sum();
         places.saturating_sub(self.ending)
-    }
-
-    /// Whether places have to be freed for this pool.
-    fn needs(&self, pool: PoolId) -> bool {
-        self.needy.get(&pool).is_some_and(|need| need.places > 0)
     }
 
     /// The number of pools that need a place and have no process in use, less the places being freed.
@@ -132,12 +113,11 @@ impl Ceiling {
 
     /// The pool that gets the next place.
     fn next(&mut self) -> Option<PoolId> {
-        let needs = self.needy.iter();
-        let next = if self.grants.is_multiple_of(2) {
-            needs.min_by_key(|(_, need)| (need.busy, need.since, need.head))
-        } else {
-            needs.min_by_key(|(_, need)| (0, need.since, need.head))
-        };
+        let by_use = self.grants.is_multiple_of(2);
+        let next = self.needy.iter().min_by_key(|(_, need)| {
+            let busy = if by_use { need.busy } else { 0 };
+            (busy, need.since, need.head)
+        });
         let next = next.map(|(pool, _)| *pool);
         self.grants += u64::from(next.is_some());
         next.or_else(|| self.short.pop_first())
@@ -146,48 +126,40 @@ impl Ceiling {
 
 impl Pools {
     /// Grants free places, and frees places for waiters that need one.
-    pub(super) fn share(&mut self, out: &mut Vec<PoolAction>) {
+    pub(super) fn share(&mut self) {
         let mut wake = None;
         let ceiling = &self.ledger.ceiling;
         let is_quiet = ceiling.needy.is_empty() && ceiling.short.is_empty() && !ceiling.is_over();
         if !(is_quiet || self.ledger.shutting_down) {
-            self.give_places(out);
-            wake = self.make_places(out);
+            while self.ledger.ceiling.has_room()
+                && let Some(pool) = self.ledger.ceiling.next()
+            {
+                self.ledger.ceiling.granted = Some(pool);
+                self.on_pool(pool, |_| {});
+                self.ledger.ceiling.granted = None;
+            }
+            wake = self.make_places();
         }
         self.ledger.set_places_timer(wake);
         if std::mem::take(&mut self.ledger.ceiling.was_full) && self.ledger.ceiling.has_room() {
-            self.place_waiters_of_groups(out);
+            // A place is free again: another pool may serve the waiters of a full one.
+            for index in 0..self.pools.len() {
+                if self.ledger.roaming.is_empty() || !self.ledger.ceiling.has_room() {
+                    break;
+                }
+                self.take_over(PoolId(index as u32));
+            }
         }
         self.ledger.ceiling.was_full = !self.ledger.ceiling.has_room();
     }
 
-    /// A place is free again: lets another pool serve the waiters of a full one.
-    fn place_waiters_of_groups(&mut self, out: &mut Vec<PoolAction>) {
-        for index in 0..self.pools.len() {
-            if self.ledger.roaming.is_empty() || !self.ledger.ceiling.has_room() {
-                break;
-            }
-            self.take_over(PoolId(index as u32), out);
-        }
-    }
-
-    fn give_places(&mut self, out: &mut Vec<PoolAction>) {
-        while self.ledger.ceiling.has_room()
-            && let Some(pool) = self.ledger.ceiling.next()
-        {
-            self.ledger.ceiling.granted = Some(pool);
-            self.on_pool(pool, out, |_| {});
-            self.ledger.ceiling.granted = None;
-        }
-    }
-
     /// Stops idle processes beyond a lowered ceiling, and for waiters that need a place. Returns when the next one may
     /// be stopped for a waiter.
-    fn make_places(&mut self, out: &mut Vec<PoolAction>) -> Option<Timestamp> {
+    fn make_places(&mut self) -> Option<Timestamp> {
         while self.ledger.ceiling.is_over()
             && let Some((_, proc)) = self.longest_unused(true, Duration::ZERO)
         {
-            self.on_pool(proc.pool, out, |turn| {
+            self.on_pool(proc.pool, |turn| {
                 turn.stop(proc.number, StopReason::OverLimit);
             });
         }
@@ -199,7 +171,7 @@ impl Pools {
             if from > self.ledger.now {
                 return Some(from);
             }
-            self.on_pool(proc.pool, out, |turn| {
+            self.on_pool(proc.pool, |turn| {
                 turn.stop(proc.number, StopReason::Reaped);
             });
         }
@@ -215,7 +187,8 @@ impl Pools {
         let candidates = pools.filter_map(|(pool, row)| {
             let is_kept = row.surplus() == 0;
             let (number, since) = row.longest_idle()?;
-            let from = if ceiling.needs(pool) {
+            let need = ceiling.needy.get(&pool);
+            let from = if need.is_some_and(|need| need.places > 0) {
                 *now
             } else {
                 since + stay
@@ -253,7 +226,7 @@ impl Turn<'_> {
         let places = match (waits, one_by_one) {
             (true, _) => 0,
             (false, true) => 1,
-            (false, false) => free.min(self.pool.waiters.open() as u32),
+            (false, false) => free.min(self.pool.waiters.open as u32),
         };
         let arrived = self.ledger.request(head).map(|row| row.arrived);
         let need = Need {

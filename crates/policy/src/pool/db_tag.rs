@@ -1,11 +1,9 @@
 //! Derives the tag that ties processes to a database from its name (`db_tag`).
 
-use std::sync::Arc;
-
 use serde::{Deserialize, Serialize};
 use strum::VariantNames;
 
-use super::{DbKey, Tenant};
+use super::Tenant;
 
 /// The setting `[query_server_config] db_tag`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, VariantNames)]
@@ -23,24 +21,20 @@ pub enum DbTag {
 
 impl DbTag {
     /// Returns a database's tenant. The name may be that of a shard (`shards/00000000-ffffffff/NAME.1700000000`).
-    pub fn tenant(self, db: &str) -> Tenant {
-        self.key(db).map_or(Tenant::Databases, Tenant::Database)
-    }
-
-    /// Returns the tag of a database.
     ///
     /// # Source
     /// couch_query_servers 001, db_key/1.
-    fn key(self, db: &str) -> Option<DbKey> {
+    pub fn tenant(self, db: &str) -> Tenant {
         let name = name_of_shard(db);
-        match self {
-            Self::Name => Some(Arc::from(name)),
+        let key = match self {
+            Self::Name => name,
             Self::Prefix => match name.split_once('/') {
-                Some((prefix, _)) if !prefix.is_empty() => Some(Arc::from(prefix)),
-                _ => Some(Arc::from(name)),
+                Some((prefix, _)) if !prefix.is_empty() => prefix,
+                _ => name,
             },
-            Self::None => None,
-        }
+            Self::None => return Tenant::Databases,
+        };
+        Tenant::Database(key.into())
     }
 }
 
@@ -63,25 +57,19 @@ mod tests {
 
     #[test]
     fn the_tag_is_the_name_its_prefix_or_nothing() {
-        let key = |tag: DbTag, db| tag.key(db).map(|key| key.to_string());
-        assert_eq!(key(DbTag::Name, "shop/eu").as_deref(), Some("shop/eu"));
-        assert_eq!(key(DbTag::Prefix, "shop/eu/x").as_deref(), Some("shop"));
-        assert_eq!(key(DbTag::Prefix, "shop").as_deref(), Some("shop"));
-        assert_eq!(key(DbTag::Prefix, "/foo").as_deref(), Some("/foo"));
-        assert_eq!(key(DbTag::None, "shop"), None);
+        let of = |key: &str| Tenant::Database(key.into());
+        assert_eq!(DbTag::Name.tenant("shop/eu"), of("shop/eu"));
+        assert_eq!(DbTag::Prefix.tenant("shop/eu/x"), of("shop"));
+        assert_eq!(DbTag::Prefix.tenant("shop"), of("shop"));
+        assert_eq!(DbTag::Prefix.tenant("/foo"), of("/foo"));
+        assert_eq!(DbTag::None.tenant("shop"), Tenant::Databases);
     }
 
     #[test]
     fn a_shard_counts_as_its_database() {
-        let key = |db| DbTag::Name.key(db).map(|key| key.to_string());
-        assert_eq!(
-            key("shards/00000000-7fffffff/shop.1700000000").as_deref(),
-            Some("shop")
-        );
-        assert_eq!(
-            key("shards/00000000-7fffffff/a/b.c.17").as_deref(),
-            Some("a/b.c")
-        );
-        assert_eq!(key("shards").as_deref(), Some("shards"));
+        let is_of = |db, key: &str| DbTag::Name.tenant(db) == Tenant::Database(key.into());
+        assert!(is_of("shards/00000000-7fffffff/shop.1700000000", "shop"));
+        assert!(is_of("shards/00000000-7fffffff/a/b.c.17", "a/b.c"));
+        assert!(is_of("shards", "shards"));
     }
 }

@@ -108,7 +108,7 @@ pub(crate) struct Accounts {
     /// The reference time of stored values.
     origin: Timestamp,
     /// The stored value of a process held forever.
-    full: Kept,
+    pub(super) full: Kept,
     /// The account of the tenant served last, as of then.
     floor: Kept,
     /// tenant -> its account; never iterated in order.
@@ -132,11 +132,6 @@ impl Accounts {
         }
         self.full = self.full_at(now);
         moves
-    }
-
-    /// The current stored value of a process held forever.
-    pub(crate) const fn full(&self) -> Kept {
-        self.full
     }
 
     /// The standing of a tenant that waits, or holds a process.
@@ -172,14 +167,12 @@ impl Accounts {
 
     /// A process is no longer held for a tenant.
     pub(super) fn end(&mut self, tenant: &Tenant) -> Standing {
-        let full = self.full.0;
-        self.change_held(tenant, full)
+        self.change_held(tenant, self.full.0)
     }
 
     /// Undoes a loan that began at this instant but failed.
     pub(super) fn undo(&mut self, tenant: &Tenant, begun: Timestamp) -> Standing {
-        let cost = self.cost(self.full_at(begun));
-        self.change_held(tenant, -cost)
+        self.change_held(tenant, -self.cost(self.full_at(begun)))
     }
 
     /// Processes held for each tenant.

@@ -11,8 +11,8 @@
 use super::action::{PoolAction, Refusal, StopReason};
 use super::id::{DdocKey, Lane, RequestId, Tenant};
 use super::ledger::{Due, RequestPlace, RequestRow};
-use super::select::{Choice, Fit, Wanted};
-use super::tables::{Opening, ProcState};
+use super::select::{Choice, Fit};
+use super::tables::{Opening, ProcState, known};
 use super::turn::Turn;
 use crate::time::Timestamp;
 
@@ -22,7 +22,7 @@ impl Turn<'_> {
         // Without waiters this request would be first in the flush, so if it only needs an idle process it may skip the
         // tables.
         let is_held_back = self.ledger.tenants.is_held_back(&request.tenant);
-        if self.pool.waiters.len() == 0
+        if self.pool.waiters.len == 0
             && !is_held_back
             && self.pool.is_open_to(request.lane)
             && let Some(Choice {
@@ -54,12 +54,12 @@ impl Turn<'_> {
         let Some(most) = self.pool.settings.queue_max else {
             return;
         };
-        if self.pool.waiters.counted() > most as usize {
+        if self.pool.waiters.counted > most as usize {
             self.flush();
             let row = self.ledger.request(newest);
             let row = row.filter(|row| row.place == RequestPlace::Queue);
             let counts = row.is_some_and(|row| !self.ledger.tenants.has_own_queue(&row.tenant));
-            if counts && self.pool.waiters.counted() > most as usize {
+            if counts && self.pool.waiters.counted > most as usize {
                 self.pool.totals.busy += 1;
                 self.refuse(newest, Refusal::PoolBusy);
             }
@@ -91,7 +91,8 @@ impl Turn<'_> {
             }
             let has_slot = self.pool.has_slot();
             if has_slot && self.may_open() {
-                if self.ledger.ceiling.is_granted(self.id) && self.affinity_end(head).is_some() {
+                if self.ledger.ceiling.granted == Some(self.id) && self.affinity_end(head).is_some()
+                {
                     self.pool.last_impatience = self.ledger.now;
                 }
                 if !self.open(Some(head)) {
@@ -110,22 +111,18 @@ impl Turn<'_> {
                 }
                 break;
             }
-            if self.forget_for(head) {
-                if patience.is_some() {
-                    self.pool.last_impatience = self.ledger.now;
+            if !self.forget_for(head) {
+                if has_slot {
+                    // Places are freed at the end of the event, in any pool with a spare one.
+                    self.note_need(head, false, patience.is_some());
+                    break;
                 }
-                continue;
-            }
-            if has_slot {
-                // Places are freed at the end of the event, in any pool with a spare one.
-                self.note_need(head, false, patience.is_some());
-                break;
-            }
-            // For a waiter whose affinity wait has ended, only one process is stopped, and the next such waiter waits
-            // again: under too high a load, the pool must not spend its time on restarts.
-            let most = if patience.is_some() { 1 } else { usize::MAX };
-            if !self.reap(most) {
-                break;
+                // For a waiter whose affinity wait has ended, only one process is stopped, and the next such waiter
+                // waits again: under too high a load, the pool must not spend its time on restarts.
+                let most = if patience.is_some() { 1 } else { usize::MAX };
+                if !self.reap(most) {
+                    break;
+                }
             }
             if patience.is_some() {
                 self.pool.last_impatience = self.ledger.now;
@@ -217,13 +214,10 @@ impl Turn<'_> {
     ///
     /// No idle process is useful to the head, so every idle one is tagged.
     fn serve_overtaking(&mut self) -> bool {
-        let Some(later) = self.next_servable() else {
+        // A bulk waiter must not use reserved processes; an interactive one would have been first.
+        let Some(later) = self.next_servable().filter(|id| self.may_serve(*id)) else {
             return false;
         };
-        // This is a bulk waiter that must not use reserved processes; an interactive one would have been first.
-        if !self.may_serve(later) {
-            return false;
-        }
         let served = self.serve_idle(later);
         debug_assert!(served, "PM-11: a matched waiter has an idle process");
         served
@@ -234,7 +228,8 @@ impl Turn<'_> {
         if !self.admitted(request) {
             return false;
         }
-        let number = self.ledger.fresh_number();
+        self.ledger.last_number += 1;
+        let number = self.ledger.last_number;
         let mut opening = Opening {
             request,
             tenant: None,
@@ -244,7 +239,7 @@ impl Turn<'_> {
         if let Some(id) = request
             && let Some(row) = self.ledger.requests.get(&id)
         {
-            opening.tenant = self.wanted(row).tenant().cloned();
+            opening.tenant = self.pool.settings.wanted(row).tenant().cloned();
             opening.bulk = row.lane == Lane::Bulk;
             self.leave_queue(id);
             self.ledger.place(id, RequestPlace::Opening(number));
@@ -262,7 +257,10 @@ impl Turn<'_> {
     fn take_idle(&mut self, number: u64, lane: Lane) {
         self.pool.take_idle(number);
         if lane == Lane::Bulk {
-            self.pool.lend_to_bulk(number);
+            let proc = known(&mut self.pool.procs, number);
+            debug_assert!(!proc.bulk, "PM-18: it serves nobody");
+            proc.bulk = true;
+            self.pool.bulk += 1;
         }
     }
 
@@ -277,11 +275,7 @@ impl Turn<'_> {
     pub(super) fn forget(&mut self, number: u64, request: Option<RequestId>) {
         self.untag(number);
         if let Some(id) = request {
-            let row = self.ledger.request(id);
-            if let Some(tenant) = row.and_then(|row| self.wanted(row).tenant().cloned()) {
-                self.tag(number, &tenant);
-            }
-            self.ledger.place(id, RequestPlace::Teaching(number));
+            self.reserve(number, id);
         }
         let state = ProcState::Forgetting { request };
         self.pool.begin_help(number, state);
@@ -290,19 +284,23 @@ impl Turn<'_> {
         });
     }
 
+    /// Tags a transitioning process for the request that it will learn or forget for.
+    fn reserve(&mut self, number: u64, id: RequestId) {
+        let row = self.ledger.request(id);
+        if let Some(tenant) = row.and_then(|row| self.pool.settings.wanted(row).tenant().cloned()) {
+            self.tag(number, &tenant);
+        }
+        self.ledger.place(id, RequestPlace::Teaching(number));
+    }
+
     /// Begins to teach a transitioning process. It is tagged from now on: partial knowledge belongs to this database.
     fn teach(&mut self, id: RequestId, number: u64, ddoc: DdocKey) {
         let row = self.ledger.request(id);
-        let tenant = row.map(|row| row.tenant.clone());
-        let select = tenant.and_then(|tenant| self.pool.select(number, &tenant, self.ledger.now));
-        let row = self.ledger.request(id);
-        if let Some(tenant) = row.and_then(|row| self.wanted(row).tenant().cloned()) {
-            self.tag(number, &tenant);
-        }
+        let select = row.and_then(|row| self.pool.select(number, &row.tenant, self.ledger.now));
+        self.reserve(number, id);
         let request = Some(id);
         let state = ProcState::Teaching { request, ddoc };
         self.pool.begin_help(number, state);
-        self.ledger.place(id, RequestPlace::Teaching(number));
         self.out.push(PoolAction::Teach {
             proc: self.proc_id(number),
             request: id,
@@ -317,7 +315,8 @@ impl Turn<'_> {
             self.tag(number, &request.tenant);
         }
         let (client, proc) = (request.client, self.proc_id(number));
-        let token = self.ledger.fresh_token();
+        self.ledger.last_token.0 += 1;
+        let token = self.ledger.last_token;
         let reset = self.pool.assign(number, client, &request.tenant, token);
         self.ledger.held.insert((client, proc));
         self.out.push(PoolAction::Assign {
@@ -345,15 +344,11 @@ impl Turn<'_> {
         }
     }
 
-    /// Returns which processes of this pool can serve a request.
-    fn wanted<'r>(&self, request: &'r RequestRow) -> Wanted<'r> {
-        self.pool.settings.wanted(request)
-    }
-
     /// Returns when the next waiter stops waiting for a process of its own tenant; `None` if it does not.
     fn affinity_end(&self, head: RequestId) -> Option<Timestamp> {
         let request = self.ledger.request(head)?;
-        let is_in_use = self.pool.idle.in_use(self.wanted(request).tenant()?) > 0;
+        let tenant = self.pool.settings.wanted(request).tenant()?;
+        let is_in_use = self.pool.idle.in_use(tenant) > 0;
         let waits = is_in_use && !self.pool.settings.limits.affinity_wait.is_zero();
         waits.then(|| self.pool.affinity_end(request.arrived))
     }

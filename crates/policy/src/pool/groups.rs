@@ -24,15 +24,15 @@ const LOOKS_MAX: usize = 8;
 impl Pools {
     /// Adds a pool. Ids are 0, 1, 2 and so on; those of pools that are gone are reused first.
     /// [`super::Event::StartPool`] starts it.
-    pub fn add_pool(&mut self, settings: impl Into<PoolSettings>) -> PoolId {
-        let settings = settings.into();
+    pub fn add_pool(&mut self, settings: PoolSettings) -> PoolId {
+        let row = Pool::new(settings);
         let id = match self.vacant.pop() {
             Some(id) => {
-                self.pools[id.0 as usize] = Pool::new(settings);
+                self.pools[id.0 as usize] = row;
                 id
             }
             None => {
-                self.pools.push(Pool::new(settings));
+                self.pools.push(row);
                 PoolId(self.pools.len() as u32 - 1)
             }
         };
@@ -62,19 +62,19 @@ impl Pools {
 
     /// Lets a pool take over other pools' waiters that it can serve (PM-19). A pool that loses a waiter may then
     /// serve others that this waiter blocked.
-    pub(super) fn take_over(&mut self, mut pool: PoolId, out: &mut Vec<PoolAction>) {
+    pub(super) fn take_over(&mut self, mut pool: PoolId) {
         let mut left = Vec::new();
         loop {
             while let Some(id) = self.waiter_to_take_over(pool) {
-                let Some(mut row) = self.withdraw(id, out) else {
+                let Some(mut row) = self.withdraw(id) else {
                     break;
                 };
                 let before = std::mem::replace(&mut row.pool, pool);
                 left.push(before);
-                if let Some(mut turn) = self.turn(before, out) {
+                if let Some(mut turn) = self.turn(before) {
                     turn.flush();
                 }
-                if let Some(mut turn) = self.turn(pool, out) {
+                if let Some(mut turn) = self.turn(pool) {
                     turn.get_proc(id, row);
                     turn.flush();
                 }
@@ -87,12 +87,12 @@ impl Pools {
     }
 
     /// Lets another pool take over a requeued request, if it can serve it (PM-19).
-    pub(super) fn offer(&mut self, id: RequestId, out: &mut Vec<PoolAction>) {
+    pub(super) fn offer(&mut self, id: RequestId) {
         let Some(request) = self.ledger.request(id) else {
             return;
         };
         for pool in self.members.of(request.target).to_vec() {
-            self.take_over(pool, out);
+            self.take_over(pool);
         }
     }
 
@@ -151,12 +151,7 @@ impl Pools {
     }
 
     /// Changes settings; ignored if the new ones are of another kind or language.
-    pub(super) fn reconfigure(
-        &mut self,
-        pool: PoolId,
-        new: PoolSettings,
-        out: &mut Vec<PoolAction>,
-    ) {
+    pub(super) fn reconfigure(&mut self, pool: PoolId, new: PoolSettings) {
         let Some(row) = self.pool(pool) else {
             return;
         };
@@ -168,38 +163,35 @@ impl Pools {
             self.members.leave(pool, &old);
             self.members.join(pool, &new);
         }
-        self.on_pool(pool, out, |turn| turn.reconfigure(new));
-        self.shorten_queue(pool, out);
+        self.on_pool(pool, |turn| turn.reconfigure(new));
+        self.shorten_queue(pool);
     }
 
     /// Moves the newest waiters to pools of their group while the queue is too long, and refuses those that no other
     /// pool can queue. Waiters that can be served were served before.
-    fn shorten_queue(&mut self, pool: PoolId, out: &mut Vec<PoolAction>) {
+    fn shorten_queue(&mut self, pool: PoolId) {
         while let Some(row) = self.pool(pool)
             && let Some(most) = row.settings.queue_max
-            && row.waiters.counted() > most as usize
+            && row.waiters.counted > most as usize
             && let Some(newest) = row.waiters.newest()
         {
-            self.displace(newest, Refusal::PoolBusy, out);
+            self.displace(newest, Refusal::PoolBusy);
         }
         // With fairness the newest may have been next: the timer is set for the one that is next now.
-        self.on_pool(pool, out, |_| ());
+        self.on_pool(pool, |_| ());
     }
 
     /// Removes a pool: it opens and lends nothing from now on. Its waiters move to pools of their group, or are
     /// refused.
-    pub(super) fn remove_pool(
-        &mut self,
-        pool: PoolId,
-        mode: RemoveMode,
-        out: &mut Vec<PoolAction>,
-    ) {
-        let Some(mut turn) = self.turn(pool, out) else {
+    pub(super) fn remove_pool(&mut self, pool: PoolId, mode: RemoveMode) {
+        let Some(turn) = self.turn(pool) else {
             return;
         };
-        if !turn.begin_removal(mode) {
+        let removing = &mut turn.pool.life.removing;
+        if *removing >= Some(mode) {
             return;
         }
+        *removing = Some(mode);
         let settings = turn.pool.settings;
         self.members.leave(pool, &settings);
         let rows = self.ledger.requests.iter();
@@ -207,44 +199,40 @@ impl Pools {
         let mut oldest_first: Vec<RequestId> = own.map(|(id, _)| *id).collect();
         oldest_first.sort_unstable();
         for id in oldest_first {
-            self.displace(id, Refusal::PoolRemoved, out);
+            self.displace(id, Refusal::PoolRemoved);
         }
-        self.on_pool(pool, out, |turn| turn.stop_for_removal(mode));
+        self.on_pool(pool, |turn| turn.stop_for_removal(mode));
     }
 
     /// Removes a request from a pool that cannot keep it, and refuses it if no other pool can.
-    fn displace(&mut self, id: RequestId, why: Refusal, out: &mut Vec<PoolAction>) {
-        let Some(mut row) = self.withdraw(id, out) else {
+    fn displace(&mut self, id: RequestId, why: Refusal) {
+        let Some(mut row) = self.withdraw(id) else {
             return;
         };
         row.place = RequestPlace::Queue;
         match self.route(&row) {
             Ok(pool) => {
                 row.pool = pool;
-                self.on_pool(pool, out, |turn| turn.get_proc(id, row));
+                self.on_pool(pool, |turn| turn.get_proc(id, row));
             }
-            Err(_) => out.push(PoolAction::Refuse { request: id, why }),
+            Err(_) => self.out.push(PoolAction::Refuse { request: id, why }),
         }
     }
 
     /// Removes a request from its pool, without an answer.
-    pub(super) fn withdraw(
-        &mut self,
-        id: RequestId,
-        out: &mut Vec<PoolAction>,
-    ) -> Option<RequestRow> {
+    pub(super) fn withdraw(&mut self, id: RequestId) -> Option<RequestRow> {
         let pool = self.ledger.request(id)?.pool;
-        self.turn(pool, out)?.withdraw(id)
+        self.turn(pool)?.withdraw(id)
     }
 
     /// Forgets a pool that is empty.
-    pub(super) fn remove(&mut self, pool: PoolId, out: &mut Vec<PoolAction>) {
-        if let Some(mut turn) = self.turn(pool, out) {
+    pub(super) fn remove(&mut self, pool: PoolId) {
+        if let Some(mut turn) = self.turn(pool) {
             turn.sleep();
             turn.pool.life.gone = true;
             turn.ledger.ceiling.forget(pool);
             self.vacant.push(pool);
-            out.push(PoolAction::PoolGone { pool });
+            self.out.push(PoolAction::PoolGone { pool });
         }
     }
 }

@@ -116,7 +116,7 @@ impl Tenant {
     pub(super) const fn db(&self) -> Option<&DbKey> {
         match self {
             Self::Database(db) => Some(db),
-            Self::Databases | Self::User(_) | Self::Client(_) => None,
+            _ => None,
         }
     }
 }

@@ -221,11 +221,6 @@ impl IdleIndex {
         number(self.untagged.idle.first())
     }
 
-    /// The idle process to stop first if there are too many, preferring tagged ones.
-    pub(super) fn first_to_stop(&self) -> Option<u64> {
-        self.oldest_used().or_else(|| self.oldest_untagged())
-    }
-
     /// Number of idle processes.
     pub(crate) fn len(&self) -> usize {
         self.untagged.idle.len() + self.access.len()

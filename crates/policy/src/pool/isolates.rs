@@ -38,7 +38,7 @@ struct Offender {
 impl Offenders {
     /// Whether a tenant has separate processes.
     pub(super) fn is_apart(&self, tenant: &Tenant) -> bool {
-        !self.0.is_empty() && self.0.get(tenant).is_some_and(|row| row.is_apart)
+        self.0.get(tenant).is_some_and(|row| row.is_apart)
     }
 
     /// Records that a process ended while it served a tenant.
@@ -55,9 +55,7 @@ impl Offenders {
 
     /// Records that a use for a tenant succeeded.
     pub(super) fn note_return(&mut self, tenant: &Tenant) {
-        if !self.0.is_empty()
-            && let Some(row) = self.0.get_mut(tenant)
-        {
+        if let Some(row) = self.0.get_mut(tenant) {
             row.score -= 1;
             if row.score == 0 {
                 self.0.remove(tenant);
@@ -72,12 +70,6 @@ impl Pool {
     pub(super) fn taken_over_for(&self, tenant: &Tenant) -> Option<u64> {
         let is_apart = self.offenders.is_apart(tenant);
         is_apart.then(|| self.idle.oldest_untagged()).flatten()
-    }
-
-    /// Whether a process has isolates.
-    pub(super) fn has_isolates(&self, number: u64) -> bool {
-        let proc = self.procs.get(&number);
-        proc.is_some_and(|proc| proc.isolates_max > 0)
     }
 
     /// Binds a transitioning process to a tenant's isolate, if it has isolates; if there are too many, the least
@@ -113,14 +105,14 @@ impl Pool {
         // Selecting resets it.
         proc.left_by = None;
         proc.is_apart = self.offenders.is_apart(tenant);
-        if proc.is_apart {
-            for isolate in proc.parked.drain(..) {
-                self.idle.leave(Some(&isolate.tenant), &isolate.ddocs);
-                self.totals.isolates_evicted += 1;
-            }
-        } else if proc.parked.len() >= proc.isolates_max as usize {
-            let oldest = proc.parked.remove(0);
-            self.idle.leave(Some(&oldest.tenant), &oldest.ddocs);
+        let parked = proc.parked.len();
+        let evicted = if proc.is_apart {
+            parked
+        } else {
+            usize::from(parked >= proc.isolates_max as usize)
+        };
+        for isolate in proc.parked.drain(..evicted) {
+            self.idle.leave(Some(&isolate.tenant), &isolate.ddocs);
             self.totals.isolates_evicted += 1;
         }
         let (tenant, is_new) = (tenant.clone(), place.is_none());

@@ -35,13 +35,6 @@ pub(crate) struct RequestRow {
     pub(crate) place: RequestPlace,
 }
 
-impl RequestRow {
-    /// Whether pools other than its current one may serve it.
-    pub(crate) const fn roams(&self) -> bool {
-        !matches!(self.target, Target::Pool(_))
-    }
-}
-
 /// The place of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RequestPlace {
@@ -99,19 +92,18 @@ impl Roaming {
 
     /// Adds a request if several pools may serve it.
     pub(crate) fn insert(&mut self, id: RequestId, row: &RequestRow) {
-        if row.roams() {
-            self.change(row, |queue| queue.insert(id));
-        }
+        self.change(row, |queue| queue.insert(id));
     }
 
     /// Removes a request, if present.
     pub(super) fn remove(&mut self, id: RequestId, row: &RequestRow) {
-        if row.roams() {
-            self.change(row, |queue| queue.remove(&id));
-        }
+        self.change(row, |queue| queue.remove(&id));
     }
 
     fn change(&mut self, row: &RequestRow, change: impl FnOnce(&mut BTreeSet<RequestId>) -> bool) {
+        if let Target::Pool(_) = row.target {
+            return;
+        }
         let kind = self.0.entry((row.target, row.lane)).or_default();
         let queue = kind.queues.entry(row.tenant.clone()).or_default();
         let before = queue.first().copied();
@@ -270,25 +262,5 @@ impl Ledger {
         if let Some(at) = now {
             self.due.insert((at, due));
         }
-    }
-
-    pub(super) fn fresh_number(&mut self) -> u64 {
-        self.last_number += 1;
-        self.last_number
-    }
-
-    pub(super) fn fresh_return(&mut self) -> u64 {
-        self.returns += 1;
-        self.returns
-    }
-
-    pub(super) fn fresh_token(&mut self) -> Token {
-        self.last_token.0 += 1;
-        self.last_token
-    }
-
-    /// Whether this process's opening was decided before the last reload.
-    pub(crate) const fn is_stale(&self, number: u64) -> bool {
-        number <= self.threshold
     }
 }

@@ -14,8 +14,8 @@ use super::ledger::{Ledger, RequestRow};
 use super::random::mix;
 use super::settings::{PoolKind, Recycle, Reuse};
 use super::tables::{Pool, Proc};
-use crate::admission::{Snapshot, Stress, Throttle};
-use crate::time::Timestamp;
+use crate::admission::{Snapshot, Throttle};
+use crate::time::{Timestamp, Until};
 
 /// The state of one pool.
 #[derive(Clone, Debug, Default)]
@@ -23,7 +23,7 @@ pub(crate) struct Life {
     /// Until when failed starts prevent openings.
     pub(crate) throttle: Throttle,
     /// Whether processes are started with stress on.
-    pub(super) stress: Stress,
+    pub(super) stress: Until,
     /// Processes up to this number began to open before the latest change of settings that replaces processes: they
     /// are treated as stale.
     pub(crate) renewed_up_to: u64,
@@ -44,7 +44,7 @@ pub(crate) struct Life {
     /// When idle processes were last culled.
     pub(super) last_cull: Timestamp,
     /// Until when nothing is opened in the background, after a failure that does not throttle.
-    pub(super) pause: Option<Timestamp>,
+    pub(crate) pause: Until,
     /// The size to restore after processes were stopped to be replaced.
     pub(super) restore_to: u32,
     /// Whether idle processes must be stopped once fewer are stopping.
@@ -73,12 +73,12 @@ impl Pool {
     /// Whether the queue has reached its limit.
     pub(super) fn queue_is_full(&self) -> bool {
         let most = self.settings.queue_max;
-        most.is_some_and(|most| self.waiters.counted() >= most as usize)
+        most.is_some_and(|most| self.waiters.counted >= most as usize)
     }
 
     /// Whether openings are prevented, for reasons other than the limit.
     pub(crate) fn is_blocked(&self, now: Timestamp) -> bool {
-        self.life.removing.is_some() || self.life.throttle.is_on(now)
+        self.life.removing.is_some() || self.life.throttle.until.is_on(now)
     }
 
     /// Whether one more may be opened.
@@ -101,18 +101,14 @@ impl Pool {
     /// Whether an idle process can serve this request at once.
     pub(crate) fn can_lend(&self, request: &RequestRow, now: Timestamp) -> bool {
         let is_bulk_only = request.lane == Lane::Interactive && self.waiters.is_second_lane_only();
-        let is_next = self.waiters.has_no_open() || is_bulk_only;
+        let is_next = self.waiters.open == 0 || is_bulk_only;
         self.is_open_to(request.lane)
             && if is_next {
                 self.choose(request).is_some()
             } else {
-                self.lets_pass(now) && self.choose_own(request).is_some()
+                let may_overtake = self.head_until.is_some() || self.is_blocked(now);
+                may_overtake && self.choose_own(request).is_some()
             }
-    }
-
-    /// Whether a later request may overtake the waiters, for an idle process that fits it.
-    fn lets_pass(&self, now: Timestamp) -> bool {
-        self.head_until.is_some() || self.is_blocked(now)
     }
 
     /// The idle process to make forget its tenant for another: the least recently used one. `None` if processes cannot
@@ -131,7 +127,7 @@ impl Pool {
         let waits = tenant.is_some_and(|tenant| self.idle.in_use(tenant) > 0);
         self.forgetful().is_some()
             && self.is_open_to(request.lane)
-            && self.waiters.has_no_open()
+            && self.waiters.open == 0
             && !waits
     }
 
@@ -140,20 +136,17 @@ impl Pool {
         self.is_open_to(request.lane) && self.may_open(now)
     }
 
-    /// Whether an existing process, or one that may be opened, can serve this request eventually.
-    pub(super) fn has_hope(&self, request: &RequestRow, now: Timestamp) -> bool {
-        !self.is_blocked(now) || self.could_serve(request)
-    }
-
     /// Whether the throttle makes waiting useless for this request: no existing process can serve it, and no retry is
     /// due before its deadline.
     pub(crate) fn is_hopeless(&self, request: &RequestRow, now: Timestamp) -> bool {
-        self.life.throttle.is_on(now) && !self.could_serve(request) && !self.tries_for(request)
+        self.life.throttle.until.is_on(now)
+            && !self.could_serve(request)
+            && !self.tries_for(request)
     }
 
     /// Whether openings are retried before this request's deadline.
     pub(super) fn tries_for(&self, request: &RequestRow) -> bool {
-        let until = self.life.throttle.until();
+        let until = self.life.throttle.until.0;
         until.is_some_and(|until| until < request.deadline)
     }
 
@@ -169,7 +162,7 @@ impl Pool {
 
     /// Whether this process began to open before the last reload, or a change of settings that replaces processes.
     pub(crate) const fn is_stale(&self, number: u64, ledger: &Ledger) -> bool {
-        ledger.is_stale(number) || number <= self.life.renewed_up_to
+        number <= ledger.threshold || number <= self.life.renewed_up_to
     }
 
     /// When this process becomes too old. Its number determines the jitter, so that the ends are spread out.
@@ -201,16 +194,9 @@ impl Pool {
     /// Recomputes when each process becomes too old.
     pub(super) fn rebuild_ages(&mut self) {
         let procs = self.procs.iter();
-        let ends = procs.filter_map(|(&number, proc)| {
-            let end = self.end_of_life(number, proc)?;
-            Some((end, number))
-        });
+        let ends =
+            procs.filter_map(|(&number, proc)| Some((self.end_of_life(number, proc)?, number)));
         self.life.ages = ends.collect();
-    }
-
-    /// Whether background openings are paused.
-    pub(crate) fn is_paused(&self, now: Timestamp) -> bool {
-        self.life.pause.is_some_and(|until| now < until)
     }
 
     /// How many idle processes may be stopped now: one reap batch stops at a time.
@@ -262,7 +248,7 @@ impl Pool {
             total: self.count() + stopping,
             max: Some(self.settings.limits.hard_limit),
             unreserved: self.unreserved(),
-            claims: self.waiters.open() as u32,
+            claims: self.waiters.open as u32,
             throttled: self.is_blocked(now),
         }
     }

@@ -110,7 +110,7 @@ mod resize;
 mod returning;
 mod route;
 mod select;
-pub mod settings;
+mod settings;
 mod shares;
 mod status;
 mod tables;
@@ -127,17 +127,13 @@ mod tests;
 
 pub use action::*;
 pub use event::*;
-pub use follow::{ConfiguredName, Follow, follow, keeps_out};
+pub use follow::*;
 pub use id::*;
 pub use plan::Change;
 pub use pools::Pools;
-pub use settings::{
-    Cull, Fairness, GroupId, LanguageId, Limits, OnClientCrash, PoolKind, PoolSettings, Recycle,
-    Reuse,
-};
-pub use status::{PoolStatus, PoolTotals, ProcPhase, ProcStatus};
-
-pub use tenants::{TenantBound, TenantRule, TenantRules};
+pub use settings::*;
+pub use status::*;
+pub use tenants::*;
 
 pub(crate) use ceiling::EXCHANGE_AFTER;
 pub(crate) use ledger::{Due, Ledger, RequestPlace, RequestRow, Roaming};

@@ -36,18 +36,15 @@ pub struct Pools {
     pub(super) members: GroupMembers,
     /// Ids of removed pools, for new ones.
     pub(super) vacant: Vec<PoolId>,
+    /// The actions of the event that is being handled.
+    pub(super) out: Vec<PoolAction>,
 }
 
 impl Pools {
-    /// Returns a service without pools, with a fixed seed.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
     /// Returns a service without pools. The seed determines which pool of a group is drawn.
     pub fn with_seed(seed: u64) -> Self {
         let mut pools = Self::default();
-        pools.ledger.random = Random::new(seed);
+        pools.ledger.random = Random(seed);
         pools
     }
 
@@ -59,9 +56,10 @@ impl Pools {
     /// A request of an unknown pool, or with an id that is not larger than all earlier ones, is ignored like any
     /// event about something unknown: it gets no answer.
     pub fn handle(&mut self, event: Event, now: Timestamp, out: &mut Vec<PoolAction>) {
+        self.out = std::mem::take(out);
         self.ledger.now = self.ledger.now.max(now);
         if self.ledger.overdue().is_some() {
-            self.time_passes(out);
+            self.time_passes();
         }
         match event {
             Event::GetProc {
@@ -73,7 +71,7 @@ impl Pools {
                 deadline,
             } => {
                 let row = self.row(client, target, lane, affinity, deadline);
-                self.get_proc(request, row, out);
+                self.get_proc(request, row);
             }
             Event::RetProc {
                 client,
@@ -81,56 +79,57 @@ impl Pools {
                 token,
                 status,
                 condition,
-            } => self.on_proc(proc, out, |turn, n| {
+            } => self.on_proc(proc, |turn, n| {
                 turn.ret_proc(n, (client, token), status, condition);
             }),
             Event::ClientDown {
                 client,
                 normal,
                 conditions,
-            } => self.client_down(client, normal, conditions, out),
-            Event::SpawnOk { proc } => self.on_proc(proc, out, |turn, n| turn.spawn_ok(n)),
-            Event::SpawnError { proc } => self.spawn_error(proc, Failure::Start, out),
-            Event::SpawnKilled { proc } => self.spawn_error(proc, Failure::KilledStart, out),
+            } => self.client_down(client, normal, conditions),
+            Event::SpawnOk { proc } => self.on_proc(proc, |turn, n| turn.spawn_ok(n)),
+            Event::SpawnError { proc } => self.spawn_error(proc, Failure::Start),
+            Event::SpawnKilled { proc } => self.spawn_error(proc, Failure::KilledStart),
             Event::Evicted { proc, tenants } => {
-                self.on_proc(proc, out, |turn, n| turn.pool.evict(n, &tenants));
+                self.on_proc(proc, |turn, n| turn.pool.evict(n, &tenants));
             }
             Event::TeachOrResetDone { proc, ok } => {
-                self.on_proc(proc, out, |turn, n| turn.teach_or_reset_done(n, ok));
+                self.on_proc(proc, |turn, n| turn.teach_or_reset_done(n, ok));
             }
-            Event::ProcExit { proc } => self.on_proc(proc, out, |turn, n| turn.proc_exit(n)),
-            Event::ProcFailed { proc, age } => self.on_proc(proc, out, |turn, n| {
+            Event::ProcExit { proc } => self.on_proc(proc, |turn, n| turn.proc_exit(n)),
+            Event::ProcFailed { proc, age } => self.on_proc(proc, |turn, n| {
                 turn.proc_failed(n, age);
             }),
-            Event::OsProcIdle { proc } => self.on_proc(proc, out, |turn, n| turn.os_proc_idle(n)),
+            Event::OsProcIdle { proc } => self.on_proc(proc, |turn, n| turn.os_proc_idle(n)),
             Event::SetThresholdTs => {
                 self.ledger.threshold = self.ledger.last_number;
-                self.on_all(out, |turn| {
+                self.on_all(|turn| {
                     turn.unthrottle();
                     turn.stop_stale();
                 });
             }
             // No stale process becomes idle (PM-13), so this finds nothing to stop.
-            Event::TerminateStaleProcs => self.on_all(out, |turn| turn.stop_stale()),
+            Event::TerminateStaleProcs => self.on_all(|turn| turn.stop_stale()),
             Event::SetCeiling { max } => self.ledger.ceiling.max = max,
             Event::Charge { db, cost } => self.charge(&db, cost),
-            Event::SetTenants { rules } => self.set_tenants(*rules, out),
-            Event::StartPool { pool } => self.on_pool(pool, out, |_| {}),
-            Event::Reconfigure { pool, settings } => self.reconfigure(pool, *settings, out),
-            Event::RemovePool { pool, mode } => self.remove_pool(pool, mode, out),
-            Event::Unthrottle { pool } => self.on_pool(pool, out, |turn| turn.unthrottle()),
+            Event::SetTenants { rules } => self.set_tenants(*rules),
+            Event::StartPool { pool } => self.on_pool(pool, |_| {}),
+            Event::Reconfigure { pool, settings } => self.reconfigure(pool, *settings),
+            Event::RemovePool { pool, mode } => self.remove_pool(pool, mode),
+            Event::Unthrottle { pool } => self.on_pool(pool, |turn| turn.unthrottle()),
             Event::Memory { proc, bytes } => {
-                self.on_proc(proc, out, |turn, n| turn.memory(n, bytes));
+                self.on_proc(proc, |turn, n| turn.memory(n, bytes));
             }
             Event::Tick => {}
-            Event::Shutdown => self.shut_down(out),
+            Event::Shutdown => self.shut_down(),
         }
-        self.settle_tenants(out);
-        self.share(out);
+        self.settle_tenants();
+        self.share();
+        *out = std::mem::take(&mut self.out);
     }
 
-    fn spawn_error(&mut self, proc: ProcId, failure: Failure, out: &mut Vec<PoolAction>) {
-        self.on_proc(proc, out, |turn, n| turn.spawn_error(n, failure));
+    fn spawn_error(&mut self, proc: ProcId, failure: Failure) {
+        self.on_proc(proc, |turn, n| turn.spawn_error(n, failure));
     }
 
     /// Returns the row of a new request that is not assigned to a pool yet.
@@ -258,7 +257,7 @@ impl Pools {
         })
     }
 
-    fn get_proc(&mut self, id: RequestId, mut request: RequestRow, out: &mut Vec<PoolAction>) {
+    fn get_proc(&mut self, id: RequestId, mut request: RequestRow) {
         let is_unknown = |pool: PoolId| pool.0 as usize >= self.pools.len();
         if matches!(request.target, Target::Pool(pool) if is_unknown(pool))
             || !self.ledger.is_fresh(id)
@@ -277,13 +276,13 @@ impl Pools {
             match self.route(&request) {
                 Ok(pool) => {
                     request.pool = pool;
-                    self.on_pool(pool, out, |turn| turn.get_proc(id, request));
-                    return self.keep_tenant_queue_short(id, out);
+                    self.on_pool(pool, |turn| turn.get_proc(id, request));
+                    return self.keep_tenant_queue_short(id);
                 }
                 Err(why) => why,
             }
         };
-        out.push(PoolAction::Refuse { request: id, why });
+        self.out.push(PoolAction::Refuse { request: id, why });
     }
 
     /// `DOWN` of a client: drops its requests and takes back its processes.
@@ -292,7 +291,6 @@ impl Pools {
         client: ClientId,
         normal: bool,
         mut conditions: Vec<(ProcId, Condition)>,
-        out: &mut Vec<PoolAction>,
     ) {
         conditions.sort_by_key(|(proc, _)| *proc);
         self.ledger.leaving = Some(client);
@@ -301,31 +299,34 @@ impl Pools {
             let at = conditions.partition_point(|(other, _)| *other < proc);
             let told = conditions.get(at).filter(|(other, _)| *other == proc);
             let condition = told.map_or(Condition::NeedsReset, |(_, condition)| *condition);
-            if let Some(mut turn) = self.turn(proc.pool, out) {
+            if let Some(mut turn) = self.turn(proc.pool) {
                 turn.take_back_from_dead(proc.number, client, normal, condition);
                 touched.insert(proc.pool);
             }
         }
         for id in self.requests_of(client) {
-            touched.extend(self.withdraw(id, out).map(|row| row.pool));
+            touched.extend(self.withdraw(id).map(|row| row.pool));
         }
         for proc in of_client(&self.ledger.owned, client) {
-            if let Some(mut turn) = self.turn(proc.pool, out) {
+            if let Some(mut turn) = self.turn(proc.pool) {
                 turn.retire_orphan(proc.number);
                 touched.insert(proc.pool);
             }
         }
         self.ledger.leaving = None;
-        self.flush(&touched, out);
+        self.flush(&touched);
     }
 
     /// Handles everything due by now.
-    fn time_passes(&mut self, out: &mut Vec<PoolAction>) {
+    fn time_passes(&mut self) {
         let mut touched = BTreeSet::new();
         while let Some(due) = self.ledger.overdue() {
             let pool = match due {
-                Due::Head(pool) | Due::Pool(pool) => Some(pool),
-                Due::Request(id) => self.ledger.request(id).map(|request| request.pool),
+                Due::Head(pool) | Due::Pool(pool) => pool,
+                Due::Request(id) => {
+                    let request = self.ledger.request(id);
+                    request.expect("PM-12: what is due is a request").pool
+                }
                 Due::Debts => {
                     self.ledger.set_debt_time();
                     self.ledger.set_debt_timer();
@@ -336,8 +337,7 @@ impl Pools {
                     continue;
                 }
             };
-            let pool = pool.expect("PM-12: what is due belongs to a pool");
-            let mut turn = self.turn(pool, out).expect("PM-12: the pool exists");
+            let mut turn = self.turn(pool).expect("PM-12: the pool exists");
             match due {
                 Due::Head(_) => turn.set_head_timer(None),
                 Due::Pool(_) => turn.woken(),
@@ -346,11 +346,11 @@ impl Pools {
             }
             touched.insert(pool);
         }
-        self.flush(&touched, out);
-        self.settle_tenants(out);
+        self.flush(&touched);
+        self.settle_tenants();
     }
 
-    fn shut_down(&mut self, out: &mut Vec<PoolAction>) {
+    fn shut_down(&mut self) {
         self.ledger.shutting_down = true;
         let mut requests: Vec<(RequestId, PoolId)> = self
             .ledger
@@ -360,70 +360,58 @@ impl Pools {
             .collect();
         requests.sort_unstable();
         for (id, pool) in requests {
-            if let Some(mut turn) = self.turn(pool, out) {
+            if let Some(mut turn) = self.turn(pool) {
                 turn.refuse(id, Refusal::ShuttingDown);
             }
         }
-        self.on_all(out, |turn| turn.stop_all());
+        self.on_all(|turn| turn.stop_all());
     }
 
     /// Runs a handler on a pool, if it exists, and flushes it.
-    pub(super) fn on_pool(
-        &mut self,
-        pool: PoolId,
-        out: &mut Vec<PoolAction>,
-        handler: impl FnOnce(&mut Turn<'_>),
-    ) {
-        if let Some(mut turn) = self.turn(pool, out) {
+    pub(super) fn on_pool(&mut self, pool: PoolId, handler: impl FnOnce(&mut Turn<'_>)) {
+        if let Some(mut turn) = self.turn(pool) {
             handler(&mut turn);
             turn.flush();
-            let is_finished = turn.pool.is_finished();
+            let row = &*turn.pool;
+            let is_finished =
+                row.life.removing.is_some() && row.count() == 0 && row.stopping.is_empty();
             if !self.ledger.roaming.is_empty() {
-                self.take_over(pool, out);
+                self.take_over(pool);
             }
             if let Some(request) = self.ledger.waits_again.take() {
-                self.offer(request, out);
+                self.offer(request);
             }
             if is_finished {
-                self.remove(pool, out);
+                self.remove(pool);
             }
         }
     }
 
     /// Runs a handler about one process on its pool, if that exists, and flushes the pool.
-    fn on_proc(
-        &mut self,
-        proc: ProcId,
-        out: &mut Vec<PoolAction>,
-        handler: impl FnOnce(&mut Turn<'_>, u64),
-    ) {
-        self.on_pool(proc.pool, out, |turn| handler(turn, proc.number));
+    fn on_proc(&mut self, proc: ProcId, handler: impl FnOnce(&mut Turn<'_>, u64)) {
+        self.on_pool(proc.pool, |turn| handler(turn, proc.number));
     }
 
     /// Runs a handler on every pool and flushes it, in order of their identities.
-    pub(super) fn on_all(&mut self, out: &mut Vec<PoolAction>, handler: impl Fn(&mut Turn<'_>)) {
+    pub(super) fn on_all(&mut self, handler: impl Fn(&mut Turn<'_>)) {
         for index in 0..self.pools.len() {
-            self.on_pool(PoolId(index as u32), out, &handler);
+            self.on_pool(PoolId(index as u32), &handler);
         }
     }
 
-    fn flush(&mut self, pools: &BTreeSet<PoolId>, out: &mut Vec<PoolAction>) {
+    fn flush(&mut self, pools: &BTreeSet<PoolId>) {
         for &pool in pools {
-            self.on_pool(pool, out, |_| {});
+            self.on_pool(pool, |_| {});
         }
     }
 
-    pub(super) fn turn<'a>(
-        &'a mut self,
-        id: PoolId,
-        out: &'a mut Vec<PoolAction>,
-    ) -> Option<Turn<'a>> {
+    pub(super) fn turn(&mut self, id: PoolId) -> Option<Turn<'_>> {
         let pool = self.pools.get_mut(id.0 as usize)?;
         let mut turn = Turn {
             id,
             pool,
             ledger: &mut self.ledger,
-            out,
+            out: &mut self.out,
         };
         turn.set_time();
         (!turn.pool.life.gone).then_some(turn)

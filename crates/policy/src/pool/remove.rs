@@ -10,20 +10,10 @@
 
 use super::action::{PoolAction, StopReason};
 use super::event::RemoveMode;
-use super::tables::{Pool, ProcState};
+use super::tables::ProcState;
 use super::turn::Turn;
 
 impl Turn<'_> {
-    /// From now on nothing is opened or lent. Returns whether the removal, or its mode, is new.
-    pub(super) fn begin_removal(&mut self, mode: RemoveMode) -> bool {
-        let removing = &mut self.pool.life.removing;
-        let is_new = *removing < Some(mode);
-        if is_new {
-            *removing = Some(mode);
-        }
-        is_new
-    }
-
     /// Stops the processes that are not held; with [`RemoveMode::Immediate`] also the others, notifying their
     /// holders.
     pub(super) fn stop_for_removal(&mut self, mode: RemoveMode) {
@@ -48,12 +38,5 @@ impl Turn<'_> {
             });
         }
         self.stop(number, why);
-    }
-}
-
-impl Pool {
-    /// Whether it was removed and is empty.
-    pub(super) fn is_finished(&self) -> bool {
-        self.life.removing.is_some() && self.count() == 0 && self.stopping.is_empty()
     }
 }

@@ -14,48 +14,42 @@ impl Turn<'_> {
     pub(super) fn reconfigure(&mut self, new: PoolSettings) {
         let old = std::mem::replace(&mut self.pool.settings, new);
         self.pool.rebuild_ages();
-        if new.replaces_those_of(&old) {
-            self.renew();
+        let replaces = new.replaces_those_of(&old);
+        if replaces {
+            // The past of the processes is meaningless under another rule: idle ones stop now, others on return.
+            self.pool.life.renewed_up_to = self.ledger.last_number;
+            self.pool.life.shrunk = true;
+            self.pool.retag_openings(self.ledger);
+            self.stop_stale();
         }
         if old.fairness != new.fairness {
             self.open_accounts();
         }
         if old.fairness != new.fairness
             || old.interactive_reserved != new.interactive_reserved
-            || new.replaces_those_of(&old)
+            || replaces
         {
-            self.queue_anew();
+            // The order of the waiters may differ.
+            for id in std::mem::take(&mut self.pool.waiters).iter() {
+                if let Some(row) = self.ledger.requests.get(&id) {
+                    self.pool.enqueue(id, row, self.ledger);
+                }
+            }
         }
         if new.throttle.is_none() {
             self.unthrottle();
         }
         if !new.stress {
-            self.pool.life.stress.end();
+            self.pool.life.stress = Default::default();
             self.pool.life.refresh.clear();
         }
+        // Tagged processes stop first.
         while self.pool.is_over_limit()
-            && let Some(number) = self.pool.idle.first_to_stop()
+            && let idle = &self.pool.idle
+            && let Some(number) = idle.oldest_used().or_else(|| idle.oldest_untagged())
         {
             self.stop(number, StopReason::OverLimit);
         }
         self.pool.count_max = self.pool.count().max(new.limits.hard_limit);
-    }
-
-    /// Replaces the processes, whose past is meaningless under another rule: idle ones now, others on return.
-    fn renew(&mut self) {
-        self.pool.life.renewed_up_to = self.ledger.last_number;
-        self.pool.life.shrunk = true;
-        self.pool.retag_openings(self.ledger);
-        self.stop_stale();
-    }
-
-    /// Reorders the waiters.
-    fn queue_anew(&mut self) {
-        let waiters = std::mem::take(&mut self.pool.waiters);
-        for id in waiters.iter() {
-            if let Some(row) = self.ledger.requests.get(&id) {
-                self.pool.enqueue(id, row, self.ledger);
-            }
-        }
     }
 }

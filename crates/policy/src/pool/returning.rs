@@ -59,43 +59,31 @@ impl Turn<'_> {
 
     /// Ends a client's loan of a process, and decides what to do with the process.
     pub(super) fn take_back(&mut self, number: u64, client: ClientId, condition: Condition) {
+        let proc = self.pool.procs.get(&number);
+        let has_isolates = proc.is_some_and(|proc| proc.isolates_max > 0);
+        let can_forget = has_isolates || self.pool.settings.can_forget;
+        if condition == Condition::Broken
+            || (condition == Condition::NeedsForgetting && !can_forget)
+        {
+            return self.stop_broken(number, StopReason::Broken);
+        }
+        self.pool.life.throttle.served();
+        self.release(number, client);
+        if condition == Condition::NeedsForgetting && has_isolates {
+            self.pool.unlearn(number);
+        }
+        if !self.stays(number) {
+            return;
+        }
         match condition {
-            Condition::Broken => self.stop_broken(number, StopReason::Broken),
-            Condition::NeedsForgetting if self.pool.has_isolates(number) => {
-                self.pool.life.throttle.served();
-                self.release(number, client);
-                self.pool.unlearn(number);
-                self.settle(number);
-            }
-            Condition::NeedsForgetting if !self.pool.settings.can_forget => {
-                self.stop_broken(number, StopReason::Broken);
-            }
-            Condition::NeedsForgetting => {
-                self.pool.life.throttle.served();
-                self.release(number, client);
-                match self.reason_to_retire(number) {
-                    Some(why) => self.retire(number, why),
-                    None => self.forget(number, None),
-                }
-            }
-            Condition::Clean => {
-                self.pool.life.throttle.served();
-                self.release(number, client);
-                self.settle(number);
-            }
+            Condition::NeedsForgetting if !has_isolates => self.forget(number, None),
             Condition::NeedsReset => {
-                self.pool.life.throttle.served();
-                self.release(number, client);
-                match self.reason_to_retire(number) {
-                    Some(why) => self.retire(number, why),
-                    None => {
-                        self.pool.begin_help(number, ProcState::Resetting);
-                        self.out.push(PoolAction::Reset {
-                            proc: self.proc_id(number),
-                        });
-                    }
-                }
+                self.pool.begin_help(number, ProcState::Resetting);
+                self.out.push(PoolAction::Reset {
+                    proc: self.proc_id(number),
+                });
             }
+            Condition::Clean | Condition::NeedsForgetting | Condition::Broken => self.rest(number),
         }
     }
 
@@ -109,13 +97,24 @@ impl Turn<'_> {
 
     /// Makes a transitioning process idle, unless it must stop.
     pub(super) fn settle(&mut self, number: u64) {
-        match self.reason_to_retire(number) {
-            Some(why) => self.retire(number, why),
-            None => {
-                let returns = self.ledger.fresh_return();
-                self.pool.make_idle(number, self.ledger.now, returns);
-            }
+        if self.stays(number) {
+            self.rest(number);
         }
+    }
+
+    fn rest(&mut self, number: u64) {
+        self.ledger.returns += 1;
+        self.pool
+            .make_idle(number, self.ledger.now, self.ledger.returns);
+    }
+
+    /// Stops a transitioning process if it must stop. Returns whether it stays.
+    fn stays(&mut self, number: u64) -> bool {
+        let why = self.reason_to_retire(number);
+        if let Some(why) = why {
+            self.retire(number, why);
+        }
+        why.is_none()
     }
 
     /// Stops a transitioning process. If only its tenant is gone, makes it forget the tenant instead, if it can.

@@ -86,25 +86,25 @@ pub(super) fn choose_pool(
     let hopeful = members
         .iter()
         .copied()
-        .filter(|id| row(*id).has_hope(request, now));
+        .filter(|id| !row(*id).is_blocked(now) || row(*id).could_serve(request));
     let shortest = hopeful.min_by_key(|id| {
         let pool = row(*id);
         // A pool that only lacks a place gets one sooner than a pool at its limit.
         let lacks_place = pool.can_open_for(request, now);
-        (pool.queue_is_full(), !lacks_place, pool.waiters.len())
+        (pool.queue_is_full(), !lacks_place, pool.waiters.len)
     });
     shortest.or_else(|| {
         let trying = members
             .iter()
             .copied()
             .filter(|id| row(*id).tries_for(request));
-        trying.min_by_key(|id| row(*id).life.throttle.until())
+        trying.min_by_key(|id| row(*id).life.throttle.until.0)
     })
 }
 
 /// When the first throttle of these pools ends; `None` if none is throttled.
 pub(super) fn next_try(members: &[PoolId], pools: &[Pool]) -> Option<Timestamp> {
-    let until = |id: &PoolId| pools[id.0 as usize].life.throttle.until();
+    let until = |id: &PoolId| pools[id.0 as usize].life.throttle.until.0;
     members.iter().filter_map(until).min()
 }
 

@@ -110,30 +110,20 @@ impl Pool {
 /// * of a tenant: a process with the tag that knows the design document; any process with the tag; an untagged process;
 /// * untagged (`db_tag = none`): one that knows the design document; any other, which stays untagged.
 fn choose(idle: &IdleIndex, wanted: Wanted<'_>) -> Option<Choice> {
-    let ready = |number| Choice {
-        number,
-        fit: Fit::Ready,
-    };
-    let teach = |number| Choice {
-        number,
-        fit: Fit::Teach,
-    };
-    match wanted {
+    let (number, fit) = match wanted {
         Wanted::Shared(tenant) => {
             let tagged = || idle.newest_tagged(tenant, None).map(|(number, _)| number);
-            idle.newest_untagged().or_else(tagged).map(ready)
+            (idle.newest_untagged().or_else(tagged)?, Fit::Ready)
         }
-        Wanted::Untagged(ddoc) => idle
-            .newest_untagged_knowing(ddoc)
-            .map(ready)
-            .or_else(|| idle.newest_untagged().map(teach)),
-        Wanted::Of(tenant, ddoc) => match idle.newest_tagged(tenant, ddoc) {
-            Some((number, true)) => Some(ready(number)),
-            Some((number, false)) => Some(teach(number)),
-            None => idle.newest_untagged().map(|number| Choice {
-                number,
-                fit: Fit::Tag,
-            }),
+        Wanted::Untagged(ddoc) => match idle.newest_untagged_knowing(ddoc) {
+            Some(number) => (number, Fit::Ready),
+            None => (idle.newest_untagged()?, Fit::Teach),
         },
-    }
+        Wanted::Of(tenant, ddoc) => match idle.newest_tagged(tenant, ddoc) {
+            Some((number, true)) => (number, Fit::Ready),
+            Some((number, false)) => (number, Fit::Teach),
+            None => (idle.newest_untagged()?, Fit::Tag),
+        },
+    };
+    Some(Choice { number, fit })
 }

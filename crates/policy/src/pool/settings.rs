@@ -199,14 +199,12 @@ impl PoolSettings {
     /// Whether the history of existing processes is meaningless under these settings.
     pub(super) fn replaces_those_of(&self, old: &Self) -> bool {
         let rule = |settings: &Self| {
-            let Self {
-                reuse,
-                can_forget,
-                isolates_max,
-                lends_taught,
-                ..
-            } = *settings;
-            (reuse, can_forget, isolates_max, lends_taught)
+            (
+                settings.reuse,
+                settings.can_forget,
+                settings.isolates_max,
+                settings.lends_taught,
+            )
         };
         rule(self) != rule(old)
     }
@@ -219,12 +217,5 @@ impl PoolSettings {
             || self.cull.is_some()
             || self.throttle.is_some()
             || self.stress
-    }
-}
-
-/// A language's own pool, of the first language: for callers with only one language.
-impl From<Limits> for PoolSettings {
-    fn from(limits: Limits) -> Self {
-        Self::of_language(LanguageId(0), limits)
     }
 }

@@ -102,17 +102,13 @@ pub struct PoolTotals {
     pub timed_out: u64,
     /// Requests refused because the queue was full (`queue_max`).
     pub busy: u64,
-    stopped: [u64; StopReason::Shutdown as usize + 1],
+    pub(super) stopped: [u64; StopReason::Shutdown as usize + 1],
 }
 
 impl PoolTotals {
     /// The number of processes stopped for this reason.
     pub const fn stopped(&self, why: StopReason) -> u64 {
         self.stopped[why as usize]
-    }
-
-    pub(super) const fn note_stop(&mut self, why: StopReason) {
-        self.stopped[why as usize] += 1;
     }
 }
 
@@ -163,11 +159,11 @@ impl PoolStatus {
             free_tagged: pool.idle.tagged_len() as u32,
             opening: pool.opening.len() as u32,
             stopping: pool.stopping.len() as u32,
-            waiting: pool.waiters.len() as u32,
+            waiting: pool.waiters.len as u32,
             longest_wait: oldest.map_or(Duration::ZERO, |oldest| now.since(oldest.arrived)),
             removing: pool.life.removing,
-            throttled: pool.life.throttle.until().and_then(left),
-            stressed: pool.life.stress.until().and_then(left),
+            throttled: pool.life.throttle.until.0.and_then(left),
+            stressed: pool.life.stress.0.and_then(left),
             procs,
         }
     }

@@ -54,7 +54,7 @@ pub(crate) struct Pool {
 }
 
 /// One process.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Proc {
     pub(crate) state: ProcState,
     /// The tenant that it is tagged for, until it forgets everything (PM-8).
@@ -96,7 +96,7 @@ pub(crate) struct Isolate {
 }
 
 /// The state of a process.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum ProcState {
     /// It waits for a client.
     Idle,
@@ -118,6 +118,7 @@ pub(crate) enum ProcState {
         request: Option<RequestId>,
     },
     /// Being moved between two uses. Never occurs between two events (PM-14).
+    #[default]
     Transitioning,
 }
 
@@ -171,9 +172,7 @@ impl Pool {
 
     /// How many idle tagged processes may be stopped now to free their slots.
     pub(crate) fn reapable(&self) -> usize {
-        let batch = self.settings.limits.reap_batch() as usize;
-        let free = batch.saturating_sub(self.stopping.len());
-        free.min(self.idle.tagged_len())
+        self.batch_left().min(self.idle.tagged_len())
     }
 
     /// Takes a slot for an opening.
@@ -190,20 +189,12 @@ impl Pool {
     pub(super) fn finish_opening(&mut self, number: u64, now: Timestamp) -> Option<Opening> {
         let opening = self.take_opening(number)?;
         let proc = Proc {
-            state: ProcState::Transitioning,
-            tenant: None,
-            ddocs: Vec::new(),
-            parked: Vec::new(),
             isolates_max: opening.isolates_max,
-            is_apart: false,
-            uses: 0,
-            has_served: false,
-            left_by: None,
             rank: number,
             bulk: opening.bulk,
-            memory: None,
             born: now,
             last_use: now,
+            ..Proc::default()
         };
         self.idle.join(None, &[]);
         if let Some(end) = self.end_of_life(number, &proc) {
@@ -247,8 +238,7 @@ impl Pool {
 
     /// Makes a transitioning process idle. `returns`: the number of earlier returns, in all pools.
     pub(super) fn make_idle(&mut self, number: u64, now: Timestamp, returns: u64) {
-        let proc = known(&mut self.procs, number);
-        debug_assert_eq!(proc.state, ProcState::Transitioning, "PM-14");
+        let proc = transitioning(&mut self.procs, number);
         proc.state = ProcState::Idle;
         proc.last_use = now;
         if self.settings.kind == PoolKind::Named {
@@ -256,7 +246,7 @@ impl Pool {
         }
         self.bulk -= u32::from(std::mem::take(&mut proc.bulk));
         self.idle.put(number, proc);
-        if self.waiters.len() > 0 {
+        if self.waiters.len > 0 {
             for (tenant, _) in proc.known() {
                 self.waiters.note(tenant, |state| state.has_idle = true);
             }
@@ -269,20 +259,12 @@ impl Pool {
         debug_assert_eq!(proc.state, ProcState::Idle, "PM-2");
         self.idle.take(number, proc);
         proc.state = ProcState::Transitioning;
-        if self.waiters.len() > 0 {
+        if self.waiters.len > 0 {
             for (tenant, _) in proc.known() {
                 let has_idle = self.idle.has_idle(tenant);
                 self.waiters.note(tenant, |state| state.has_idle = has_idle);
             }
         }
-    }
-
-    /// Records that an unused transitioning process is for the bulk lane.
-    pub(super) fn lend_to_bulk(&mut self, number: u64) {
-        let proc = known(&mut self.procs, number);
-        debug_assert!(!proc.bulk, "PM-18: it serves nobody");
-        proc.bulk = true;
-        self.bulk += 1;
     }
 
     /// Makes a process that is not idle transitioning: its use is over.
@@ -294,8 +276,7 @@ impl Pool {
 
     /// Begins to teach, reset or forget a transitioning process.
     pub(super) fn begin_help(&mut self, number: u64, state: ProcState) {
-        let proc = known(&mut self.procs, number);
-        debug_assert_eq!(proc.state, ProcState::Transitioning, "PM-14");
+        let proc = transitioning(&mut self.procs, number);
         proc.state = state;
     }
 
@@ -308,8 +289,7 @@ impl Pool {
         tenant: &Tenant,
         token: Token,
     ) -> bool {
-        let proc = known(&mut self.procs, number);
-        debug_assert_eq!(proc.state, ProcState::Transitioning, "PM-14");
+        let proc = transitioning(&mut self.procs, number);
         proc.state = ProcState::Assigned { client, token };
         let left_by = proc.left_by.as_ref();
         let is_its_own = left_by.is_some_and(|(last, of)| *last == client && of == tenant);
@@ -323,11 +303,6 @@ impl Pool {
         is_left
     }
 
-    /// Records that a transitioning process was reset by the service.
-    pub(super) fn note_reset(&mut self, number: u64) {
-        known(&mut self.procs, number).left_by = None;
-    }
-
     /// Whether this client holds this process with this token.
     pub(super) fn is_held(&self, number: u64, holder: (ClientId, Token)) -> bool {
         self.procs.get(&number).is_some_and(|proc| {
@@ -338,8 +313,7 @@ impl Pool {
 
     /// Tags a transitioning process for a tenant. Returns false if it was already tagged.
     pub(super) fn tag(&mut self, number: u64, tenant: &Tenant) -> bool {
-        let proc = known(&mut self.procs, number);
-        debug_assert_eq!(proc.state, ProcState::Transitioning, "PM-14");
+        let proc = transitioning(&mut self.procs, number);
         if let Some(tag) = &proc.tenant {
             debug_assert_eq!(tag, tenant, "PM-8: only forgetting takes a tag");
             return false;
@@ -366,19 +340,11 @@ impl Pool {
 
     /// Records that a transitioning process knows `ddoc`, and no other text of that id.
     pub(super) fn learn(&mut self, number: u64, ddoc: DdocKey) {
-        let proc = known(&mut self.procs, number);
-        debug_assert_eq!(proc.state, ProcState::Transitioning, "PM-14");
-        let same_id = proc.ddocs.iter_mut().find(|known| known.id == ddoc.id);
-        match same_id {
-            Some(known) => {
-                self.idle.learn(proc.tenant.as_ref(), &ddoc, Some(known));
-                *known = ddoc;
-            }
-            None => {
-                self.idle.learn(proc.tenant.as_ref(), &ddoc, None);
-                proc.ddocs.push(ddoc);
-            }
-        }
+        let proc = transitioning(&mut self.procs, number);
+        let same_id = proc.ddocs.iter().position(|known| known.id == ddoc.id);
+        let old = same_id.map(|at| proc.ddocs.remove(at));
+        self.idle.learn(proc.tenant.as_ref(), &ddoc, old.as_ref());
+        proc.ddocs.push(ddoc);
     }
 
     /// Removes a process in any state, and frees its slot.
@@ -425,7 +391,7 @@ impl Pool {
 
     /// The next waiter.
     pub(crate) fn next_waiter(&self) -> Option<RequestId> {
-        self.waiters.next(self.accounts.full())
+        self.waiters.next(self.accounts.full)
     }
 
     fn tenant_state(&self, tenant: &Tenant, ledger: &Ledger) -> TenantState {
@@ -523,6 +489,12 @@ impl Proc {
         let left_by = self.left_by.as_ref().filter(|_| is_lent);
         left_by.map(|(_, tenant)| tenant)
     }
+}
+
+fn transitioning(procs: &mut FxHashMap<u64, Proc>, number: u64) -> &mut Proc {
+    let proc = known(procs, number);
+    debug_assert_eq!(proc.state, ProcState::Transitioning, "PM-14");
+    proc
 }
 
 /// The row of a process that another table of the pool names.

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 
-use super::action::{PoolAction, Refusal};
+use super::action::Refusal;
 use super::id::{DbKey, PoolId, RequestId, Tenant};
 use super::ledger::{Due, Ledger, RequestPlace};
 use super::pools::Pools;
@@ -77,13 +77,6 @@ pub struct TenantRules {
     has_shares: bool,
 }
 
-/// The bounds of one tenant; `None`: no bound.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Bounds {
-    processes_max: Option<u32>,
-    queue_max: Option<u32>,
-}
-
 impl TenantRules {
     /// Returns the rules with these names and patterns.
     pub fn new(rules: impl IntoIterator<Item = (String, TenantRule)>) -> Self {
@@ -111,14 +104,6 @@ impl TenantRules {
         self.has_shares
     }
 
-    /// The bounds of a tenant while it is active.
-    fn bounds_of(&self, db: &str) -> Bounds {
-        Bounds {
-            processes_max: self.bound(db, TenantBound::ProcessesMax),
-            queue_max: self.bound(db, TenantBound::QueueMax),
-        }
-    }
-
     /// Returns a bound of a tenant, from the most specific rule that sets it.
     pub fn bound(&self, db: &str, bound: TenantBound) -> Option<u32> {
         let set = self.fitting(db).find_map(|(.., rule)| bound.of(rule));
@@ -137,16 +122,13 @@ impl TenantRules {
         &'a self,
         db: &'a str,
     ) -> impl Iterator<Item = (&'a str, &'static str, &'a TenantRule)> {
-        let own = self
-            .names
-            .get_key_value(db)
-            .into_iter()
-            .map(|(name, rule)| (name.as_str(), "", rule));
+        let own = self.names.get(db).map(|rule| (db, "", rule));
         let patterns = self
             .patterns
             .iter()
             .map(|(start, rule)| (start.as_str(), "*", rule));
-        own.chain(patterns.filter(move |(start, ..)| db.starts_with(start)))
+        own.into_iter()
+            .chain(patterns.filter(move |(start, ..)| db.starts_with(start)))
     }
 }
 
@@ -164,10 +146,11 @@ pub(crate) struct Tenants {
     changed: Vec<DbKey>,
 }
 
-/// A tenant's usage.
+/// A tenant's bounds (`None`: no bound) and usage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Has {
-    bounds: Bounds,
+    processes_max: Option<u32>,
+    queue_max: Option<u32>,
     /// Queued requests.
     waiting: u32,
     /// Processes lent to it, or being opened, taught or made to forget for its requests.
@@ -176,48 +159,36 @@ struct Has {
 
 impl Has {
     fn is_full(&self) -> bool {
-        let most = self.bounds.processes_max;
-        most.is_some_and(|most| self.held >= most)
-    }
-
-    fn is_crowded(&self) -> bool {
-        let most = self.bounds.queue_max;
-        most.is_some_and(|most| self.waiting > most)
+        self.processes_max.is_some_and(|most| self.held >= most)
     }
 }
 
 impl Tenants {
     /// Whether a tenant must not get another process now.
     pub(crate) fn is_held_back(&self, tenant: &Tenant) -> bool {
-        self.of(tenant).is_some_and(Has::is_full) || self.debt_end(tenant).is_some()
+        self.held_back_by(tenant).is_some()
     }
 
     /// The bound that holds a tenant back, and until when, if it ends by time alone.
     pub(super) fn held_back_by(&self, tenant: &Tenant) -> Option<(TenantBound, Option<Timestamp>)> {
-        let debt_end = self.debt_end(tenant);
-        let is_full = || self.of(tenant).is_some_and(Has::is_full);
-        match debt_end {
-            Some(_) => Some((TenantBound::CpuShare, debt_end)),
-            None => is_full().then_some((TenantBound::ProcessesMax, None)),
+        let debt_end = self.shares.debt_end(tenant.db()?);
+        if debt_end.is_some() {
+            return Some((TenantBound::CpuShare, debt_end));
         }
-    }
-
-    fn debt_end(&self, tenant: &Tenant) -> Option<Timestamp> {
-        match tenant {
-            Tenant::Database(db) => self.shares.debt_end(db),
-            Tenant::Databases | Tenant::User(_) | Tenant::Client(_) => None,
-        }
+        let is_full = self.of(tenant).is_some_and(Has::is_full);
+        is_full.then_some((TenantBound::ProcessesMax, None))
     }
 
     /// Whether a tenant has more waiting calls than allowed.
     pub(super) fn is_crowded(&self, tenant: &Tenant) -> bool {
-        self.of(tenant).is_some_and(Has::is_crowded)
+        let has = self.of(tenant);
+        has.is_some_and(|has| has.queue_max.is_some_and(|most| has.waiting > most))
     }
 
     /// Whether an active tenant has its own bound on waiting calls.
     pub(super) fn has_own_queue(&self, tenant: &Tenant) -> bool {
         let has = self.of(tenant);
-        has.is_some_and(|has| has.bounds.queue_max.is_some())
+        has.is_some_and(|has| has.queue_max.is_some())
     }
 
     /// A request of a tenant starts to wait.
@@ -260,23 +231,18 @@ impl Tenants {
     }
 
     fn of(&self, tenant: &Tenant) -> Option<&Has> {
-        match tenant {
-            Tenant::Database(db) if !self.rows.is_empty() => self.rows.get(db),
-            _ => None,
-        }
+        self.rows.get(tenant.db()?)
     }
 
     fn change(&mut self, tenant: &Tenant, change: impl FnOnce(&mut Has)) {
-        let Tenant::Database(db) = tenant else {
+        let rules = &self.rules;
+        let Some(db) = tenant.db().filter(|_| !rules.is_empty()) else {
             return;
         };
-        if self.rules.is_empty() {
-            return;
-        }
-        let rules = &self.rules;
         let row = self.rows.entry(DbKey::clone(db));
         let has = row.or_insert_with(|| Has {
-            bounds: rules.bounds_of(db),
+            processes_max: rules.bound(db, TenantBound::ProcessesMax),
+            queue_max: rules.bound(db, TenantBound::QueueMax),
             waiting: 0,
             held: 0,
         });
@@ -317,7 +283,7 @@ impl Ledger {
 
 impl Pools {
     /// Applies other rules. Nothing is revoked from tenants that exceed them.
-    pub(super) fn set_tenants(&mut self, rules: TenantRules, out: &mut Vec<PoolAction>) {
+    pub(super) fn set_tenants(&mut self, rules: TenantRules) {
         self.ledger.set_debt_time();
         self.ledger.tenants.rules = rules;
         let rebuilt = self.ledger.tenants.rebuilt(&self.pools, &self.ledger);
@@ -335,11 +301,11 @@ impl Pools {
                 state.has_own_queue = tenants.has_own_queue(tenant);
             });
         }
-        self.on_all(out, |_| {});
+        self.on_all(|_| {});
     }
 
     /// Refuses a new request if it waits and its tenant has too many waiting calls.
-    pub(super) fn keep_tenant_queue_short(&mut self, newest: RequestId, out: &mut Vec<PoolAction>) {
+    pub(super) fn keep_tenant_queue_short(&mut self, newest: RequestId) {
         if self.ledger.tenants.rules.is_empty() {
             return;
         }
@@ -347,7 +313,7 @@ impl Pools {
         let row = row.filter(|row| row.place == RequestPlace::Queue);
         let crowded = row.filter(|row| self.ledger.tenants.is_crowded(&row.tenant));
         if let Some(pool) = crowded.map(|row| row.pool) {
-            self.on_pool(pool, out, |turn| turn.refuse(newest, Refusal::TenantBusy));
+            self.on_pool(pool, |turn| turn.refuse(newest, Refusal::TenantBusy));
         }
     }
 
@@ -367,7 +333,7 @@ impl Pools {
 
     /// Holds back waiters of tenants that have reached a bound, which may change the next waiter, and serves those
     /// of tenants that have left it.
-    pub(super) fn settle_tenants(&mut self, out: &mut Vec<PoolAction>) {
+    pub(super) fn settle_tenants(&mut self) {
         while let Some(db) = self.ledger.tenants.changed.pop() {
             let tenant = Tenant::Database(db);
             let is_held_back = self.ledger.tenants.is_held_back(&tenant);
@@ -379,16 +345,16 @@ impl Pools {
             }
             waiting.sort_unstable();
             for (oldest, pool) in waiting {
-                self.on_pool(pool, out, |_| {});
+                self.on_pool(pool, |_| {});
                 let row = self.ledger.request(oldest).filter(|_| !is_held_back);
                 if row.is_some_and(|row| row.place == RequestPlace::Queue) {
-                    self.offer(oldest, out);
+                    self.offer(oldest);
                 }
             }
             // If a pool cannot serve its first waiter, other pools may be able to serve those behind it.
             if !is_held_back && !self.ledger.roaming.is_empty() {
                 for index in 0..self.pools.len() {
-                    self.take_over(PoolId(index as u32), out);
+                    self.take_over(PoolId(index as u32));
                 }
             }
         }
@@ -413,19 +379,20 @@ mod tests {
             ("acme-eu-1", rule(Some(0), None)),
         ];
         let rules = TenantRules::new(rules.map(|(name, rule)| (name.to_owned(), rule)));
-        let bounds = |db| {
-            let bounds = rules.bounds_of(db);
-            (bounds.processes_max, bounds.queue_max)
-        };
-        assert_eq!(bounds("other"), (Some(4), Some(100)));
-        assert_eq!(bounds("acme-"), (Some(8), Some(100)));
-        assert_eq!(bounds("acme-eu-2"), (Some(8), Some(200)));
-        assert_eq!(bounds("acme-eu-1"), (None, Some(200)));
-        assert_eq!(bounds("acme-eu-10"), (Some(8), Some(200)));
+        let bounds =
+            |db| [TenantBound::ProcessesMax, TenantBound::QueueMax].map(|of| rules.bound(db, of));
+        assert_eq!(bounds("other"), [Some(4), Some(100)]);
+        assert_eq!(bounds("acme-"), [Some(8), Some(100)]);
+        assert_eq!(bounds("acme-eu-2"), [Some(8), Some(200)]);
+        assert_eq!(bounds("acme-eu-1"), [None, Some(200)]);
+        assert_eq!(bounds("acme-eu-10"), [Some(8), Some(200)]);
         let set_by = |db| rules.set_by(db, TenantBound::ProcessesMax).unwrap();
         assert_eq!(set_by("other"), "*");
         assert_eq!(set_by("acme-eu-2"), "acme-*");
         assert_eq!(set_by("acme-eu-1"), "acme-eu-1");
-        assert_eq!(TenantRules::default().bounds_of("a"), Bounds::default());
+        assert_eq!(
+            TenantRules::default().bound("a", TenantBound::QueueMax),
+            None
+        );
     }
 }

@@ -15,38 +15,26 @@ use super::ledger::RequestRow;
 use super::tables::ProcState;
 use super::turn::Turn;
 use super::upkeep::BACKGROUND_PAUSE;
-use crate::admission::{Failure, StressEntry, may_spawn};
+use crate::admission::{Failure, STRESS_DURATION, may_spawn};
 
 impl Turn<'_> {
-    /// A process could not be started. Several failures in a row throttle the pool; one does not count if another start
-    /// succeeded meanwhile: many simultaneous starts may be slow although the command is right.
-    pub(super) fn start_failed(&mut self, number: u64, failure: Failure) {
-        let excused = number <= self.pool.life.excused_up_to;
-        self.failed(failure, excused);
-    }
-
-    /// A process ended soon after its start, before any work.
-    pub(super) fn ended_early(&mut self, number: u64) {
-        let excused = number <= self.pool.life.forgiven_up_to;
-        self.failed(Failure::EarlyEnd, excused);
-    }
-
-    fn failed(&mut self, failure: Failure, excused: bool) {
+    /// A process could not be started, or ended soon after its start, before any work. Several failures in a row throttle
+    /// the pool; one that is excused does not count.
+    pub(super) fn failed(&mut self, failure: Failure, excused: bool) {
         if self.pool.life.removing.is_some() || self.ledger.shutting_down {
             return;
         }
         let now = self.ledger.now;
-        let pool = self.id;
         let is_evident = !excused && self.pool.life.throttle.failed(now, failure);
         match self.pool.settings.throttle.filter(|_| is_evident) {
             Some(settings) => {
                 let until = self.pool.life.throttle.begin(now, &settings);
                 self.pool.life.shrunk = true;
-                self.warn(Warning::Throttled { pool, until });
+                self.warn(Warning::Throttled { until });
             }
             None => {
                 if is_evident && failure == Failure::EarlyEnd {
-                    self.warn(Warning::EndsEarly { pool });
+                    self.warn(Warning::EndsEarly);
                 }
                 self.pause_background();
             }
@@ -56,13 +44,7 @@ impl Turn<'_> {
     /// Pauses background openings for a moment. Requests still open processes at once.
     pub(super) fn pause_background(&mut self) {
         let until = self.ledger.now + BACKGROUND_PAUSE;
-        self.pool.life.pause = self.pool.settings.needs_upkeep().then_some(until);
-    }
-
-    /// A process has started.
-    pub(super) fn start_succeeded(&mut self) {
-        self.pool.life.excused_up_to = self.ledger.last_number;
-        self.pool.life.throttle.succeeded();
+        self.pool.life.pause.0 = self.pool.settings.needs_upkeep().then_some(until);
     }
 
     /// An operator or a reload lifts the throttle. Earlier starts may be of a command that has been corrected since.
@@ -70,13 +52,13 @@ impl Turn<'_> {
         self.pool.life.excused_up_to = self.ledger.last_number;
         self.pool.life.forgiven_up_to = self.ledger.last_number;
         if self.pool.life.throttle.lift(self.ledger.now) {
-            self.warn(Warning::Unthrottled { pool: self.id });
+            self.warn(Warning::Unthrottled);
         }
     }
 
     /// Returns why a request cannot even wait; `None` if it can.
     pub(super) fn hopeless(&self, request: &RequestRow) -> Option<Refusal> {
-        let until = self.pool.life.throttle.until()?;
+        let until = self.pool.life.throttle.until.0?;
         let is_hopeless = self.pool.is_hopeless(request, self.ledger.now);
         is_hopeless.then_some(Refusal::Throttled { until })
     }
@@ -84,7 +66,7 @@ impl Turn<'_> {
     /// Refuses the waiters that no process of the pool can serve before their deadline, in the order of the queue.
     pub(super) fn refuse_hopeless(&mut self) {
         self.pool.life.shrunk = false;
-        if !self.pool.life.throttle.is_on(self.ledger.now) {
+        if !self.pool.life.throttle.until.is_on(self.ledger.now) {
             return;
         }
         let waiters: Vec<RequestId> = self.pool.waiters.iter().collect();
@@ -107,8 +89,8 @@ impl Turn<'_> {
         {
             return;
         }
-        if self.pool.life.stress.note(now) == StressEntry::Began {
-            self.warn(Warning::Stressed { pool: self.id });
+        if self.pool.life.stress.extend(now, STRESS_DURATION) {
+            self.warn(Warning::Stressed);
             let procs = self.pool.procs.iter();
             let idle = procs.filter(|(_, proc)| proc.state == ProcState::Idle);
             self.pool.life.refresh = idle.map(|(number, _)| *number).collect();
@@ -127,14 +109,13 @@ impl Turn<'_> {
         let verdict = may_spawn(&snapshot, is_served);
         debug_assert_eq!(verdict, Ok(()), "an opening is admitted");
         if let Err(why) = verdict {
-            let pool = self.id;
-            self.warn(Warning::SpawnRefused { pool, why });
+            self.warn(Warning::SpawnRefused(why));
         }
         verdict.is_ok()
     }
 
     pub(super) fn warn(&mut self, warning: Warning) {
-        self.out.push(PoolAction::Warn(warning));
+        self.out.push(PoolAction::Warn(self.id, warning));
     }
 
     /// Stops a process, and records that another must replace it.

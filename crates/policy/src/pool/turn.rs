@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::action::{PoolAction, Refusal, StopReason};
 use super::id::{PoolId, ProcId, Tenant};
 use super::ledger::Ledger;
-use super::tables::{Pool, Proc, ProcState};
+use super::tables::{Pool, Proc, ProcState, known};
 use crate::admission::{EARLY_END, Failure};
 
 /// A pool, and the parts that it shares with others, while it handles one event.
@@ -37,7 +37,8 @@ impl Turn<'_> {
             return;
         };
         self.pool.totals.started += 1;
-        self.start_succeeded();
+        self.pool.life.excused_up_to = self.ledger.last_number;
+        self.pool.life.throttle.succeeded();
         match opening.request {
             _ if self.ledger.shutting_down => self.stop(number, StopReason::Shutdown),
             _ if self.pool.life.removing.is_some() => self.stop(number, StopReason::Removed),
@@ -57,7 +58,9 @@ impl Turn<'_> {
         if let Some(request) = opening.request {
             self.refuse(request, Refusal::SpawnFailed);
         }
-        self.start_failed(number, failure);
+        // One does not count if another start succeeded meanwhile: many simultaneous starts may be slow although the
+        // command is right.
+        self.failed(failure, number <= self.pool.life.excused_up_to);
     }
 
     /// Teaching, resetting or forgetting ended.
@@ -80,7 +83,7 @@ impl Turn<'_> {
             }
             ProcState::Resetting if ok => {
                 self.pool.take_busy(number);
-                self.pool.note_reset(number);
+                known(&mut self.pool.procs, number).left_by = None;
                 self.settle(number);
             }
             ProcState::Resetting => self.stop(number, StopReason::ResetFailed),
@@ -111,12 +114,7 @@ impl Turn<'_> {
             ProcState::Forgetting {
                 request: Some(request),
             } => self.wait_again(request),
-            ProcState::Teaching { request: None, .. }
-            | ProcState::Forgetting { request: None }
-            | ProcState::Idle
-            | ProcState::Assigned { .. }
-            | ProcState::Resetting
-            | ProcState::Transitioning => {}
+            _ => {}
         }
     }
 
@@ -126,18 +124,14 @@ impl Turn<'_> {
             self.pool.procs.contains_key(&number) || self.pool.stopping.contains(&number);
         self.end(number);
         if is_known && age < EARLY_END {
-            self.ended_early(number);
+            self.failed(Failure::EarlyEnd, number <= self.pool.life.forgiven_up_to);
         }
     }
 
     /// `EXIT` of a process, in any state, expected or not.
     pub(super) fn proc_exit(&mut self, number: u64) {
-        if self
-            .pool
-            .procs
-            .get(&number)
-            .is_some_and(|proc| proc.uses > 0)
-        {
+        let proc = self.pool.procs.get(&number);
+        if proc.is_some_and(|proc| proc.uses > 0) {
             self.pool.life.throttle.served();
         }
         self.end(number);
@@ -190,13 +184,10 @@ impl Turn<'_> {
         let Some(proc) = self.pool.procs.get(&number) else {
             return;
         };
-        let spare = match proc.tenant {
-            Some(_) if !self.pool.settings.can_forget || !proc.ddocs.is_empty() => true,
-            _ => {
-                self.pool.count() >= self.pool.settings.limits.soft_limit
-                    && self.pool.surplus_free() > 0
-            }
-        };
+        let settings = &self.pool.settings;
+        let serves_one = proc.tenant.is_some() && !(settings.can_forget && proc.ddocs.is_empty());
+        let spare = serves_one
+            || (self.pool.count() >= settings.limits.soft_limit && self.pool.surplus_free() > 0);
         if proc.state == ProcState::Idle && spare {
             self.stop(number, StopReason::Idle);
         }
@@ -224,7 +215,7 @@ impl Turn<'_> {
         if self.remove(number).is_some() {
             self.pool.stopping.insert(number);
             self.ledger.ceiling.ending += 1;
-            self.pool.totals.note_stop(why);
+            self.pool.totals.stopped[why as usize] += 1;
             self.out.push(PoolAction::Stop {
                 proc: self.proc_id(number),
                 why,

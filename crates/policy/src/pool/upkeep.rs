@@ -39,13 +39,13 @@ impl Turn<'_> {
     pub(super) fn woken(&mut self) {
         self.sleep();
         let now = self.ledger.now;
-        if self.pool.life.throttle.expire(now) {
-            self.warn(Warning::Unthrottled { pool: self.id });
+        if self.pool.life.throttle.until.expire(now) {
+            self.warn(Warning::Unthrottled);
         }
         if self.pool.life.stress.expire(now) {
-            self.warn(Warning::Unstressed { pool: self.id });
+            self.warn(Warning::Unstressed);
         }
-        self.pool.life.pause.take_if(|until| *until <= now);
+        self.pool.life.pause.expire(now);
         self.cull_idle();
     }
 
@@ -61,18 +61,20 @@ impl Turn<'_> {
     fn top_up(&mut self) {
         let restore_to = self.pool.life.restore_to;
         let now = self.ledger.now;
-        if self.ledger.shutting_down || self.pool.is_paused(now) {
+        if self.ledger.shutting_down || self.pool.life.pause.is_on(now) {
             self.pool.life.restore_to = 0;
             return;
         }
         let below = |pool: &Pool| pool.count() < restore_to || pool.missing() > 0;
         while below(self.pool) && self.may_open() && self.open(None) {}
         let is_short = below(self.pool) && self.pool.may_open(now);
-        self.ledger.ceiling.note_short(self.id, is_short);
+        let short = &mut self.ledger.ceiling.short;
         // An opening that waits for a stopping process's slot, or for a place, is made once the slot or place is free.
         if is_short {
+            short.insert(self.id);
             return;
         }
+        short.remove(&self.id);
         if self.pool.overdue() == 0 || self.pool.count() >= restore_to {
             self.pool.life.restore_to = 0;
         }
@@ -148,9 +150,9 @@ impl Turn<'_> {
         // Overdue work waits until a stopping process has ended, not for the timer.
         let later = times.filter(|at| *at > self.ledger.now);
         later
-            .chain(life.throttle.until())
-            .chain(life.stress.until())
-            .chain(life.pause)
+            .chain(life.throttle.until.0)
+            .chain(life.stress.0)
+            .chain(life.pause.0)
             .min()
     }
 

@@ -6,6 +6,7 @@
 //! CALLED    When a request leaves the queue, and when a loan ends.
 //! SOURCE    None.
 
+use super::fairness::{Accounts, Standing};
 use super::id::{RequestId, Tenant};
 use super::tables::Pool;
 use super::turn::Turn;
@@ -15,25 +16,15 @@ impl Turn<'_> {
     pub(super) fn begin_use(&mut self, tenant: &Tenant) {
         self.ledger.tenants.begin(tenant);
         if self.ledger.tenants.is_held_back(tenant) {
-            self.hold_back(tenant);
+            self.pool.waiters.note_held_back(tenant, true);
         }
-        if self.pool.keeps_accounts() {
-            let standing = self.pool.accounts.begin(tenant);
-            self.pool
-                .waiters
-                .note(tenant, |state| state.standing = standing);
-        }
+        self.change_account(tenant, |accounts| accounts.begin(tenant));
     }
 
     /// A process is no longer held for a tenant.
     pub(super) fn end_use(&mut self, tenant: &Tenant) {
         self.ledger.tenants.end(tenant);
-        if self.pool.keeps_accounts() {
-            let standing = self.pool.accounts.end(tenant);
-            self.pool
-                .waiters
-                .note(tenant, |state| state.standing = standing);
-        }
+        self.change_account(tenant, |accounts| accounts.end(tenant));
     }
 
     /// A request lost its intended process: its tenant has used nothing.
@@ -43,21 +34,26 @@ impl Turn<'_> {
         };
         let (tenant, begun) = (row.tenant.clone(), row.begun);
         self.ledger.tenants.end(&tenant);
+        self.change_account(&tenant, |accounts| accounts.undo(&tenant, begun));
+    }
+
+    fn change_account(&mut self, tenant: &Tenant, change: impl FnOnce(&mut Accounts) -> Standing) {
         if self.pool.keeps_accounts() {
-            let standing = self.pool.accounts.undo(&tenant, begun);
+            let standing = change(&mut self.pool.accounts);
             let waiters = &mut self.pool.waiters;
-            waiters.note(&tenant, |state| state.standing = standing);
+            waiters.note(tenant, |state| state.standing = standing);
         }
     }
 
-    /// The next waiter. Holds back waiters of tenants that reached their bound in another pool.
+    /// The next waiter. Holds back waiters of tenants that reached their bound in another pool. The other pools follow
+    /// at the end of the event, which also releases tenants no longer held back.
     pub(super) fn next_waiter(&mut self) -> Option<RequestId> {
         self.first_free(Pool::next_waiter)
     }
 
     /// As [`Self::next_waiter`], among waiters with an idle process of their tag.
     pub(super) fn next_servable(&mut self) -> Option<RequestId> {
-        self.first_free(|pool| pool.waiters.next_servable(pool.accounts.full()))
+        self.first_free(|pool| pool.waiters.next_servable(pool.accounts.full))
     }
 
     fn first_free(&mut self, next: impl Fn(&Pool) -> Option<RequestId>) -> Option<RequestId> {
@@ -67,16 +63,7 @@ impl Turn<'_> {
             if !self.ledger.tenants.is_held_back(&row.tenant) {
                 return Some(id);
             }
-            let tenant = row.tenant.clone();
-            self.hold_back(&tenant);
-        }
-    }
-
-    /// Holds a tenant's waiters back in this pool. The other pools follow at the end of the event, which also
-    /// releases tenants no longer held back.
-    fn hold_back(&mut self, tenant: &Tenant) {
-        if self.pool.waiters.len() > 0 {
-            self.pool.waiters.note_held_back(tenant, true);
+            self.pool.waiters.note_held_back(&row.tenant, true);
         }
     }
 

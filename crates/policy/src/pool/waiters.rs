@@ -33,11 +33,11 @@ pub(crate) struct TenantState {
 pub(crate) struct Waiters {
     /// The second lane is served when no waiter of the first may be served.
     lanes: [LaneWaiters; 2],
-    len: usize,
+    pub(crate) len: usize,
     /// Waiters that are not held back.
-    open: usize,
-    /// Of these, waiters that count toward the pool's queue bound.
-    counted: usize,
+    pub(super) open: usize,
+    /// Of these, waiters that count toward the pool's queue bound: their tenants have no queue bound of their own.
+    pub(super) counted: usize,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -240,26 +240,6 @@ impl Waiters {
     pub(super) fn waits(&self, tenant: &Tenant) -> bool {
         let mut lanes = self.lanes.iter();
         lanes.any(|lane| lane.queues.contains_key(tenant))
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.len
-    }
-
-    /// The number of waiters that are not held back.
-    pub(crate) fn open(&self) -> usize {
-        self.open
-    }
-
-    /// The number of waiters that count toward the pool's queue bound: they are not held back, and their tenants have
-    /// no queue bound of their own.
-    pub(crate) fn counted(&self) -> usize {
-        self.counted
-    }
-
-    /// Whether all waiters are held back.
-    pub(super) fn has_no_open(&self) -> bool {
-        self.open == 0
     }
 
     /// All waiters, by lane and then in order of arrival.

@@ -33,13 +33,7 @@ impl Turn<'_> {
                         *request = None;
                         self.untag(number);
                     }
-                    Some(
-                        ProcState::Idle
-                        | ProcState::Assigned { .. }
-                        | ProcState::Resetting
-                        | ProcState::Transitioning,
-                    )
-                    | None => {}
+                    _ => {}
                 }
             }
         }

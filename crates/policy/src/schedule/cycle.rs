@@ -6,46 +6,37 @@
 //!           job that is stopping keeps its slot until it is gone; the job for this slot is chosen then, in the same
 //!           order, so that the same jobs run in the end.
 
-use super::event::{ScheduleAction, StopReason};
+use super::event::StopReason;
 use super::scheduler::Scheduler;
-use super::settings::RuleSet;
 use super::table::Then;
-use super::wall_time::WallTime;
 
 impl Scheduler {
-    pub(super) fn cycle(&mut self, now: WallTime, out: &mut Vec<ScheduleAction>) {
-        match self.settings.rules {
-            RuleSet::Current => self.cycle_current(now, out),
-            RuleSet::First => self.cycle_first(now, out),
-        }
-    }
-
     /// Updates shares; trims; then stops one job for each one waiting beyond the free slots, within the remaining
     /// churn; then fills.
-    fn cycle_current(&mut self, now: WallTime, out: &mut Vec<ScheduleAction>) {
-        self.update_shares(now);
+    pub(super) fn cycle_current(&mut self) {
+        self.update_shares();
         // Jobs stopped by an earlier cycle that are not gone yet also count as churn.
         let stopping = self.jobs.census.stopping;
-        let excess = self.trim(out);
+        let excess = self.trim();
         let churn = self.settings.max_churn.saturating_sub(excess + stopping);
-        self.rotate(churn, out);
-        self.fill(now, out);
+        self.rotate(churn);
+        self.fill();
     }
 
     /// Either trims, or fills, or rotates, as the state at the start requires.
-    fn cycle_first(&mut self, now: WallTime, out: &mut Vec<ScheduleAction>) {
+    pub(super) fn cycle_first(&mut self) {
         let running = self.jobs.running().len();
-        self.trim(out);
+        self.trim();
         if running < self.settings.max_jobs {
-            self.fill(now, out);
+            self.fill();
         } else if running == self.settings.max_jobs {
-            self.rotate(self.settings.max_churn, out);
+            self.rotate(self.settings.max_churn);
         }
     }
 
     /// Stops continuous jobs for those that wait beyond the free slots: at most `churn`, and none for a job of lower
     /// priority than its own.
-    fn rotate(&mut self, churn: usize, out: &mut Vec<ScheduleAction>) {
+    fn rotate(&mut self, churn: usize) {
         let free = self
             .settings
             .max_jobs
@@ -58,25 +49,25 @@ impl Scheduler {
             if self.jobs.get(slot).level > waiting {
                 return;
             }
-            self.stop(slot, Then::Pend, StopReason::Rotated, out);
+            self.stop(slot, Then::Pend, StopReason::Rotated);
         }
     }
 
     /// Stops jobs beyond `max_jobs`: within a priority, continuous jobs first. Returns their number.
-    fn trim(&mut self, out: &mut Vec<ScheduleAction>) -> usize {
+    fn trim(&mut self) -> usize {
         let running = self.jobs.running().len();
         let excess = running.saturating_sub(self.settings.max_jobs);
         for slot in self.jobs.stop_order(excess, |_| true) {
-            self.stop(slot, Then::Pend, StopReason::Excess, out);
+            self.stop(slot, Then::Pend, StopReason::Excess);
         }
         excess
     }
 
     /// Charges running jobs, decays usage, and raises the penalties of running jobs.
-    fn update_shares(&mut self, now: WallTime) {
+    fn update_shares(&mut self) {
         let running: Vec<_> = self.jobs.running().collect();
         for slot in &running {
-            self.charge(*slot, now);
+            self.charge(*slot);
         }
         self.fair_share.update_usage(self.settings.usage_coeff);
         self.jobs.decay(self.settings.priority_coeff);

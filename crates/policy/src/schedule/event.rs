@@ -102,8 +102,6 @@ pub enum Event {
         /// Unknown ids are ignored.
         id: JobId,
     },
-    /// Remove all jobs (`stop_clear_all_jobs`).
-    RemoveAll,
     /// Restart a job and clear its past (`restart_job`).
     Restart { id: JobId },
     /// Keep a job from running until it is resumed.

@@ -63,7 +63,7 @@ impl HistoryEvent {
     const fn crash(&self) -> Option<&Arc<Reason>> {
         match self {
             Self::Crashed(reason) => Some(reason),
-            Self::Added | Self::Started | Self::Stopped => None,
+            _ => None,
         }
     }
 }
@@ -170,8 +170,7 @@ impl History {
                 (HistoryEvent::Stopped, Some(before)) if before.what == HistoryEvent::Started => {
                     return count;
                 }
-                (HistoryEvent::Crashed(_), None)
-                | (HistoryEvent::Added | HistoryEvent::Started | HistoryEvent::Stopped, _) => {}
+                _ => {}
             }
         }
         count

@@ -46,13 +46,11 @@ mod wall_time;
 #[cfg(test)]
 mod tests;
 
-pub use event::{
-    Earlier, End, Event, JobId, Level, NewJob, Pause, Run, ScheduleAction, Server, StopReason,
-};
-pub use history::{History, HistoryEntry, HistoryEvent, Reason};
+pub use event::*;
+pub use history::*;
 pub use outage::UNREACHABLE_AFTER;
 pub use scheduler::{Scheduler, Totals};
-pub use settings::{Backoff, Coefficient, RuleSet, Settings, Shares};
+pub use settings::*;
 pub use table::Census;
-pub use view::{Failing, JobState, JobView, ShownJob, Summary, WhyNot};
+pub use view::*;
 pub use wall_time::WallTime;

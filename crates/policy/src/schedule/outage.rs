@@ -57,37 +57,9 @@ pub(super) struct Outages {
     unreachable: BTreeMap<Server, WallTime>,
 }
 
-impl Outages {
-    /// Makes a job wait for a server.
-    fn wait(&mut self, server: Server, id: JobId, now: WallTime) {
-        let outage = self.servers.entry(server.clone()).or_insert_with(|| {
-            self.due.insert((now, server));
-            Outage {
-                due: Some(now),
-                ..Outage::default()
-            }
-        });
-        outage.jobs.insert(id);
-    }
-
-    fn forget(&mut self, server: &Server) -> Option<Outage> {
-        let outage = self.servers.remove(server)?;
-        if let Some(due) = outage.due {
-            self.due.remove(&(due, server.clone()));
-        }
-        Some(outage)
-    }
-
-    /// Returns when the next probe is due; `None` while [`PROBES_MAX`] probes run.
-    fn next(&self) -> Option<WallTime> {
-        let (due, _) = self.due.first()?;
-        (self.asked < PROBES_MAX).then_some(*due)
-    }
-}
-
 impl Scheduler {
     /// Handles a crash because one of these servers was unreachable.
-    pub(super) fn await_servers(&mut self, slot: Slot, servers: [Server; 2], now: WallTime) {
+    pub(super) fn await_servers(&mut self, slot: Slot, servers: [Server; 2]) {
         if self.settings.rules == RuleSet::First {
             return;
         }
@@ -96,14 +68,22 @@ impl Scheduler {
             job.id.clone()
         });
         for server in servers {
-            self.outages.wait(server, id.clone(), now);
+            let outages = &mut self.outages;
+            let outage = outages.servers.entry(server.clone()).or_insert_with(|| {
+                outages.due.insert((self.now, server));
+                Outage {
+                    due: Some(self.now),
+                    ..Outage::default()
+                }
+            });
+            outage.jobs.insert(id.clone());
         }
     }
 
     /// Starts due probes.
-    pub(super) fn probe(&mut self, now: WallTime, out: &mut Vec<ScheduleAction>) {
+    pub(super) fn probe(&mut self) {
         while let Some(due) = self.next_probe()
-            && due <= now
+            && due <= self.now
             && let Some((_, server)) = self.outages.due.pop_first()
         {
             let Some(outage) = self.outages.servers.get_mut(&server) else {
@@ -117,23 +97,19 @@ impl Scheduler {
                 continue;
             };
             self.outages.asked += 1;
-            out.push(ScheduleAction::Probe { server, id });
+            self.out.push(ScheduleAction::Probe { server, id });
         }
     }
 
-    /// Returns when the next probe is due; `None` if none may start yet, or after shutdown.
+    /// Returns when the next probe is due; `None` while [`PROBES_MAX`] probes run, and after shutdown.
     pub(super) fn next_probe(&self) -> Option<WallTime> {
-        self.outages.next().filter(|_| !self.shutting_down)
+        let (due, _) = self.outages.due.first()?;
+        let may_start = self.outages.asked < PROBES_MAX && !self.shutting_down;
+        may_start.then_some(*due)
     }
 
     /// Handles the result of a probe.
-    pub(super) fn probed(
-        &mut self,
-        server: &Server,
-        answers: bool,
-        now: WallTime,
-        out: &mut Vec<ScheduleAction>,
-    ) {
+    pub(super) fn probed(&mut self, server: &Server, answers: bool) {
         let Some(outage) = self.outages.servers.get_mut(server) else {
             return;
         };
@@ -142,18 +118,18 @@ impl Scheduler {
         }
         self.outages.asked -= 1;
         if !answers {
-            let due = now + PROBE_INTERVAL;
+            let due = self.now + PROBE_INTERVAL;
             match outage.down_since {
                 None => {
-                    outage.down_since = Some(now);
+                    outage.down_since = Some(self.now);
                     let (server, jobs) = (server.clone(), outage.jobs.len());
-                    out.push(ScheduleAction::ServerLost { server, jobs });
+                    self.out.push(ScheduleAction::ServerLost { server, jobs });
                 }
-                Some(since) if now.since(since) >= UNREACHABLE_AFTER => {
+                Some(since) if self.now.since(since) >= UNREACHABLE_AFTER => {
                     let (server, told) = (server.clone(), &mut self.outages.unreachable);
-                    told.retain(|_, told| now.since(*told) < AVOID_MAX);
-                    told.insert(server.clone(), now);
-                    out.push(ScheduleAction::ServerUnreachable { server });
+                    told.retain(|_, told| self.now.since(*told) < AVOID_MAX);
+                    told.insert(server.clone(), self.now);
+                    self.out.push(ScheduleAction::ServerUnreachable { server });
                 }
                 Some(_) => {}
             }
@@ -161,12 +137,12 @@ impl Scheduler {
             self.outages.due.insert((due, server.clone()));
             return;
         }
-        if let Some(outage) = self.outages.forget(server)
+        if let Some(outage) = self.outages.servers.remove(server)
             && outage.down_since.is_some()
         {
             self.outages.unreachable.remove(server);
-            let (server, jobs) = (server.clone(), self.wake_early(&outage.jobs, now));
-            out.push(ScheduleAction::ServerBack { server, jobs });
+            let (server, jobs) = (server.clone(), self.wake_early(&outage.jobs));
+            self.out.push(ScheduleAction::ServerBack { server, jobs });
         }
     }
 
@@ -176,18 +152,19 @@ impl Scheduler {
     }
 
     /// A run has opened its databases on these servers.
-    pub(super) fn reached(&mut self, servers: [Server; 2], out: &mut Vec<ScheduleAction>) {
+    pub(super) fn reached(&mut self, servers: [Server; 2]) {
         for server in servers {
             if self.outages.unreachable.remove(&server).is_some() {
-                out.push(ScheduleAction::ServerBack { server, jobs: 0 });
+                self.out
+                    .push(ScheduleAction::ServerBack { server, jobs: 0 });
             }
         }
     }
 
     /// Spreads the starts of jobs that still wait, and returns their number.
-    fn wake_early(&mut self, ids: &BTreeSet<JobId>, now: WallTime) -> usize {
+    fn wake_early(&mut self, ids: &BTreeSet<JobId>) -> usize {
         let waiting = ids.iter().filter_map(|id| self.jobs.awaits_server(id));
-        let slots: Vec<Slot> = waiting.collect();
+        let slots: Vec<_> = waiting.collect();
         let jobs = slots.len();
         let number = u32::try_from(jobs).unwrap_or(u32::MAX).max(1);
         let each = SPREAD_EACH.min(SPREAD_MAX / number);
@@ -195,7 +172,7 @@ impl Scheduler {
             self.jobs.change(slot, |job, _| {
                 job.awaits_server = false;
                 let rested = (job.history.latest_crash() + RESTART_MIN).max(job.not_before);
-                let early = rested.max(now + each * nth);
+                let early = rested.max(self.now + each * nth);
                 if let Phase::BackingOff { until } = &mut job.phase {
                     *until = early.min(*until);
                 }

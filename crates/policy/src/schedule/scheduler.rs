@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use super::event::{Earlier, End, Event, JobId, NewJob, Pause, Run, ScheduleAction, StopReason};
+use super::event::{End, Event, JobId, NewJob, Pause, Run, ScheduleAction, StopReason};
 use super::fair_share::FairShare;
 use super::history::{History, HistoryEvent, Reason};
 use super::outage::Outages;
@@ -36,15 +36,18 @@ pub struct Totals {
 }
 
 /// All jobs, and every decision about them.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Scheduler {
     pub(super) settings: Settings,
     pub(super) jobs: Jobs,
     pub(super) fair_share: FairShare,
     pub(super) totals: Totals,
     pub(super) outages: Outages,
-    next_run: u64,
+    last_run: u64,
     pub(super) shutting_down: bool,
+    /// The time of the event that is being handled, and its actions.
+    pub(super) now: WallTime,
+    pub(super) out: Vec<ScheduleAction>,
 }
 
 impl Scheduler {
@@ -53,51 +56,48 @@ impl Scheduler {
         let mut jobs = Jobs::default();
         jobs.set_state_rules(&settings);
         Self {
-            fair_share: FairShare::default(),
             settings,
             jobs,
-            totals: Totals::default(),
-            outages: Outages::default(),
-            next_run: 1,
-            shutting_down: false,
+            ..Self::default()
         }
     }
 
     /// Handles an event, and appends the actions to `out`, in order.
     pub fn handle(&mut self, event: Event, now: WallTime, out: &mut Vec<ScheduleAction>) {
-        self.wake(now);
+        self.now = now;
+        self.out = std::mem::take(out);
+        self.wake();
         match event {
-            Event::Add(job) => self.add(job, now, out),
-            Event::Remove { id } => self.remove(&id, StopReason::Removed, now, out),
-            Event::Lose { id } => self.lose(&id, now, out),
-            Event::RemoveAll => {
-                let all: Vec<_> = self.jobs.slots().map(|slot| self.id(slot)).collect();
-                all.iter()
-                    .for_each(|id| self.remove(id, StopReason::Removed, now, out));
-            }
-            Event::Restart { id } => self.restart(&id, now, out),
-            Event::Pause { id, by } => self.pause(&id, by, now, out),
-            Event::Resume { id } => self.resume(&id, now, out),
+            Event::Add(job) => self.add(job),
+            Event::Remove { id } => self.remove(&id, StopReason::Removed),
+            Event::Lose { id } => self.lose(&id),
+            Event::Restart { id } => self.restart(&id),
+            Event::Pause { id, by } => self.pause(&id, by),
+            Event::Resume { id } => self.resume(&id),
             Event::SetLevel { id, level } => {
                 if let Some(slot) = self.find(&id) {
                     self.jobs.change(slot, |job, _| job.level = level);
-                    self.start_or_fill(slot, now, out);
+                    self.start_or_fill(slot);
                 }
             }
-            Event::Exited { run, end } => self.exited(run, end, now, out),
+            Event::Exited { run, end } => self.exited(run, end),
             Event::Cycle if self.shutting_down => {}
-            Event::Cycle => self.cycle(now, out),
-            Event::Tick => self.refill(now, out),
+            Event::Cycle => match self.settings.rules {
+                RuleSet::Current => self.cycle_current(),
+                RuleSet::First => self.cycle_first(),
+            },
+            Event::Tick => self.refill(),
             Event::Probed { server, answers } => {
-                self.probed(&server, answers, now, out);
-                self.wake(now);
-                self.refill(now, out);
+                self.probed(&server, answers);
+                self.wake();
+                self.refill();
             }
-            Event::Reached(servers) => self.reached(servers, out),
-            Event::Configure(settings) => self.configure(*settings, now),
-            Event::Shutdown => self.shut_down(out),
+            Event::Reached(servers) => self.reached(servers),
+            Event::Configure(settings) => self.configure(*settings),
+            Event::Shutdown => self.shut_down(),
         }
-        self.probe(now, out);
+        self.probe();
+        *out = std::mem::take(&mut self.out);
     }
 
     /// Returns when [`Event::Tick`] is due next: when the wait of a job ends while there is a free slot for it, or a
@@ -124,10 +124,6 @@ impl Scheduler {
         self.settings.rules == RuleSet::Current
     }
 
-    fn id(&self, slot: Slot) -> JobId {
-        self.jobs.get(slot).id.clone()
-    }
-
     /// Finds a known job, except one that is only ending.
     pub(super) fn find(&self, id: &str) -> Option<Slot> {
         let slot = self.jobs.find(id)?;
@@ -135,15 +131,15 @@ impl Scheduler {
     }
 
     /// Makes the jobs whose wait has ended ready.
-    fn wake(&mut self, now: WallTime) {
-        while let Some(slot) = self.jobs.rested(now) {
+    fn wake(&mut self) {
+        while let Some(slot) = self.jobs.rested(self.now) {
             self.jobs.change(slot, |job, _| job.phase = Phase::Ready);
         }
     }
 
-    fn add(&mut self, new: NewJob, now: WallTime, out: &mut Vec<ScheduleAction>) {
+    fn add(&mut self, new: NewJob) {
         if let Some(slot) = self.find(&new.id) {
-            self.detach(slot, StopReason::Replaced, now, out);
+            self.detach(slot, StopReason::Replaced);
         }
         self.totals.adds += 1;
         self.fair_share.job_added(&new.key);
@@ -152,15 +148,15 @@ impl Scheduler {
             RuleSet::Current => self.fair_share.raise(&new.key, &self.settings.shares),
             RuleSet::First => 0,
         };
+        let predecessor = self.jobs.find(&new.id);
         let then = new.paused.map_or(Then::Pend, Then::Pause);
-        let Earlier {
-            history,
-            not_before,
-        } = new.earlier;
-        let history = history.resume(now, self.settings.max_history);
+        let history = new
+            .earlier
+            .history
+            .resume(self.now, self.settings.max_history);
         let mut job = Job {
-            id: new.id.clone(),
-            key: Arc::clone(&new.key),
+            id: new.id,
+            key: new.key,
             continuous: new.continuous,
             transient: new.transient,
             level: new.level,
@@ -169,13 +165,13 @@ impl Scheduler {
             last_started: history.last_started(),
             failing_since: history.failing_since(self.settings.health_threshold),
             history,
-            not_before,
+            not_before: new.earlier.not_before,
             phase: Phase::Ready,
         };
-        let Some(slot) = self.jobs.find(&new.id) else {
-            job.phase = then.phase(&self.settings, &job, now);
+        let Some(slot) = predecessor else {
+            job.phase = then.phase(&self.settings, &job, self.now);
             let slot = self.jobs.insert(job, penalty);
-            return self.start_if_few(slot, now, out);
+            return self.start_if_few(slot);
         };
         // The job's predecessor is still ending: the new job takes over its slot.
         self.jobs.change(slot, |row, row_penalty| {
@@ -190,39 +186,33 @@ impl Scheduler {
         });
     }
 
-    fn remove(&mut self, id: &str, why: StopReason, now: WallTime, out: &mut Vec<ScheduleAction>) {
+    fn remove(&mut self, id: &str, why: StopReason) {
         let Some(slot) = self.find(id) else {
             return;
         };
-        let id = self.id(slot);
-        self.detach(slot, why, now, out);
+        let id = self.jobs.get(slot).id.clone();
+        self.detach(slot, why);
         let how = End::Stopped;
-        out.push(ScheduleAction::Left { id, how });
+        self.out.push(ScheduleAction::Left { id, how });
     }
 
-    fn lose(&mut self, id: &JobId, now: WallTime, out: &mut Vec<ScheduleAction>) {
+    fn lose(&mut self, id: &JobId) {
         let slot = self.jobs.find(id);
         if let Some(Phase::Stopping { run, .. }) = slot.map(|slot| &self.jobs.get(slot).phase) {
             let (id, run, why) = (id.clone(), *run, StopReason::Lost);
-            out.push(ScheduleAction::Stop { id, run, why });
+            self.out.push(ScheduleAction::Stop { id, run, why });
         }
-        self.remove(id, StopReason::Lost, now, out);
+        self.remove(id, StopReason::Lost);
     }
 
     /// Removes a job; if it runs, a row stays until its incarnation has ended.
-    fn detach(
-        &mut self,
-        slot: Slot,
-        why: StopReason,
-        now: WallTime,
-        out: &mut Vec<ScheduleAction>,
-    ) {
+    fn detach(&mut self, slot: Slot, why: StopReason) {
         self.totals.removes += 1;
         let key = Arc::clone(&self.jobs.get(slot).key);
         match self.jobs.get(slot).phase {
             Phase::Running(_) => {
-                self.charge(slot, now);
-                self.stop(slot, Then::Leave, why, out);
+                self.charge(slot);
+                self.stop(slot, Then::Leave, why);
             }
             Phase::Stopping { .. } => self.then(slot, Then::Leave),
             Phase::Ready | Phase::BackingOff { .. } | Phase::Paused(_) => {
@@ -233,20 +223,24 @@ impl Scheduler {
     }
 
     /// Sets the next step of a stopping job.
-    fn then(&mut self, slot: Slot, then: Then) {
-        self.jobs.change(slot, |job, _| job.phase.set_then(then));
+    fn then(&mut self, slot: Slot, next: Then) {
+        self.jobs.change(slot, |job, _| {
+            if let Phase::Stopping { then, .. } = &mut job.phase {
+                *then = next;
+            }
+        });
     }
 
-    fn restart(&mut self, id: &str, now: WallTime, out: &mut Vec<ScheduleAction>) {
+    fn restart(&mut self, id: &str) {
         let Some(slot) = self.find(id) else {
             return;
         };
         if let Phase::Running(_) = self.jobs.get(slot).phase {
-            self.charge(slot, now);
-            self.stop(slot, Then::Pend, StopReason::Replaced, out);
+            self.charge(slot);
+            self.stop(slot, Then::Pend, StopReason::Replaced);
         }
         self.jobs.change(slot, |job, _| {
-            job.history = History::added(now);
+            job.history = History::added(self.now);
             job.not_before = WallTime::ZERO;
             job.last_started = WallTime::ZERO;
             job.failing_since = None;
@@ -260,18 +254,21 @@ impl Scheduler {
                 _ => Phase::Ready,
             };
         });
-        self.start_or_fill(slot, now, out);
+        self.start_or_fill(slot);
     }
 
-    fn pause(&mut self, id: &str, by: Arc<str>, now: WallTime, out: &mut Vec<ScheduleAction>) {
+    fn pause(&mut self, id: &str, by: Arc<str>) {
         let Some(slot) = self.find(id) else {
             return;
         };
-        let pause = Pause { by, since: now };
+        let pause = Pause {
+            by,
+            since: self.now,
+        };
         match self.jobs.get(slot).phase {
             Phase::Running(_) => {
-                self.charge(slot, now);
-                self.stop(slot, Then::Pause(pause), StopReason::Paused, out);
+                self.charge(slot);
+                self.stop(slot, Then::Pause(pause), StopReason::Paused);
             }
             Phase::Stopping {
                 then: Then::Pend, ..
@@ -285,110 +282,97 @@ impl Scheduler {
         }
     }
 
-    fn resume(&mut self, id: &str, now: WallTime, out: &mut Vec<ScheduleAction>) {
+    fn resume(&mut self, id: &str) {
         let Some(slot) = self.find(id) else {
             return;
         };
         match self.jobs.get(slot).phase {
-            Phase::Paused(_) => self.rest(slot, now),
+            Phase::Paused(_) => self.rest(slot),
             Phase::Stopping {
                 then: Then::Pause(_),
                 ..
             } => self.then(slot, Then::Pend),
-            Phase::Ready
-            | Phase::BackingOff { .. }
-            | Phase::Running(_)
-            | Phase::Stopping { .. } => {
-                return;
-            }
+            _ => return,
         }
-        self.start_or_fill(slot, now, out);
+        self.start_or_fill(slot);
     }
 
-    fn configure(&mut self, settings: Settings, now: WallTime) {
+    fn configure(&mut self, settings: Settings) {
         self.jobs.set_state_rules(&settings);
         self.settings = settings;
         for slot in self.jobs.backing_off() {
-            self.rest(slot, now);
+            self.rest(slot);
         }
     }
 
     /// Makes a job that is not running ready, or lets it back off first if necessary.
-    fn rest(&mut self, slot: Slot, now: WallTime) {
+    fn rest(&mut self, slot: Slot) {
         let settings = &self.settings;
         self.jobs.change(slot, |job, _| {
-            job.phase = Phase::after_wait(settings, job, now);
+            job.phase = Phase::after_wait(settings, job, self.now);
         });
     }
 
-    fn shut_down(&mut self, out: &mut Vec<ScheduleAction>) {
+    fn shut_down(&mut self) {
         self.shutting_down = true;
         let running: Vec<_> = self.jobs.running().collect();
         for slot in running {
-            self.stop(slot, Then::Pend, StopReason::Shutdown, out);
+            self.stop(slot, Then::Pend, StopReason::Shutdown);
         }
     }
 
-    fn exited(&mut self, run: Run, end: End, now: WallTime, out: &mut Vec<ScheduleAction>) {
-        let Some(slot) = self.jobs.find_run(run) else {
+    fn exited(&mut self, run: Run, end: End) {
+        let Some(&slot) = self.jobs.by_run.get(&run) else {
             return;
         };
         match &self.jobs.get(slot).phase {
             Phase::Stopping { foreign, then, .. } => {
                 let (foreign, then) = (*foreign, then.clone());
-                self.stopped(slot, foreign, then, &end, now, out);
+                self.stopped(slot, foreign, then, &end);
             }
-            _ => self.ended(slot, end, now, out),
+            _ => self.ended(slot, end),
         }
     }
 
     /// Handles the end of an incarnation that was stopped.
-    fn stopped(
-        &mut self,
-        slot: Slot,
-        foreign: bool,
-        then: Then,
-        end: &End,
-        now: WallTime,
-        out: &mut Vec<ScheduleAction>,
-    ) {
+    fn stopped(&mut self, slot: Slot, foreign: bool, then: Then, end: &End) {
         if then == Then::Leave {
             self.jobs.remove(slot);
-            return self.refill(now, out);
+            return self.refill();
         }
         if *end == End::Normal && !foreign {
-            return self.completed(slot, now, out);
+            return self.completed(slot);
         }
         let settings = &self.settings;
         let id = self.jobs.change(slot, |job, _| {
             if !foreign {
                 let max = settings.max_history;
-                job.history.push(now, HistoryEvent::Stopped, max);
+                job.history.push(self.now, HistoryEvent::Stopped, max);
                 // The job ran until it was stopped, which also ends its count of crashes.
                 job.failing_since = None;
             }
-            job.phase = then.phase(settings, job, now);
+            job.phase = then.phase(settings, job, self.now);
             job.id.clone()
         });
         if !foreign {
             self.totals.stops += 1;
-            out.push(ScheduleAction::Stopped { id });
+            self.out.push(ScheduleAction::Stopped { id });
         }
         // The reference waits for a job's end; its cycle then starts the job that this one was stopped for.
         if self.fills_at_once() {
-            self.fill(now, out);
+            self.fill();
         } else if foreign {
-            self.start_if_few(slot, now, out);
+            self.start_if_few(slot);
         } else {
-            self.start_next(now, out);
+            self.start_next();
         }
     }
 
     /// Handles the unexpected end of an incarnation.
-    fn ended(&mut self, slot: Slot, end: End, now: WallTime, out: &mut Vec<ScheduleAction>) {
-        self.charge(slot, now);
+    fn ended(&mut self, slot: Slot, end: End) {
+        self.charge(slot);
         let (reason, servers) = match end {
-            End::Normal => return self.completed(slot, now, out),
+            End::Normal => return self.completed(slot),
             End::Crashed(reason) => (reason, None),
             End::Unreachable(reason, servers) => (reason, Some(servers)),
             End::Stopped => {
@@ -401,78 +385,75 @@ impl Scheduler {
         if job.transient {
             self.totals.failures += 1;
             let how = End::Crashed(reason);
-            return self.departed(slot, how, now, out);
+            return self.departed(slot, how);
         }
         self.totals.crashes += 1;
         let settings = &self.settings;
         let until = self.jobs.change(slot, |job, _| {
-            let was_healthy = now.since(job.last_started) > settings.health_threshold;
+            let was_healthy = self.now.since(job.last_started) > settings.health_threshold;
             if was_healthy || job.failing_since.is_none() {
-                job.failing_since = Some(now);
+                job.failing_since = Some(self.now);
             }
             // Consecutive crashes usually have equal reasons: these share one copy.
             let known = job.history.latest_crash_reason();
             let known = known.filter(|known| **known == reason);
             let shared = Arc::clone(known.unwrap_or(&reason));
-            job.history
-                .push(now, HistoryEvent::Crashed(shared), settings.max_history);
-            job.phase = Phase::after_wait(settings, job, now);
+            job.history.push(
+                self.now,
+                HistoryEvent::Crashed(shared),
+                settings.max_history,
+            );
+            job.phase = Phase::after_wait(settings, job, self.now);
             match job.phase {
                 Phase::BackingOff { until } => until,
-                _ => now,
+                _ => self.now,
             }
         });
-        out.push(ScheduleAction::Crashed { id, reason, until });
+        self.out.push(ScheduleAction::Crashed { id, reason, until });
         if let Some(servers) = servers {
-            self.await_servers(slot, servers, now);
+            self.await_servers(slot, servers);
         }
         let few = self.jobs.census.total < self.settings.max_jobs;
         if few || self.fills_at_once() {
-            self.fill(now, out);
+            self.fill();
         }
     }
 
-    fn completed(&mut self, slot: Slot, now: WallTime, out: &mut Vec<ScheduleAction>) {
+    fn completed(&mut self, slot: Slot) {
         self.totals.completions += 1;
-        self.departed(slot, End::Normal, now, out);
+        self.departed(slot, End::Normal);
     }
 
-    fn departed(&mut self, slot: Slot, how: End, now: WallTime, out: &mut Vec<ScheduleAction>) {
+    fn departed(&mut self, slot: Slot, how: End) {
         let Job { id, key, .. } = self.jobs.remove(slot);
         self.fair_share.job_removed(&key);
-        out.push(ScheduleAction::Left { id, how });
-        self.refill(now, out);
+        self.out.push(ScheduleAction::Left { id, how });
+        self.refill();
     }
 
     /// Charges a running job's key.
-    pub(super) fn charge(&mut self, slot: Slot, now: WallTime) {
+    pub(super) fn charge(&mut self, slot: Slot) {
         if self.settings.rules == RuleSet::Current {
             let job = self.jobs.get(slot);
-            let time = now.since(job.last_started).min(self.settings.interval);
+            let time = self.now.since(job.last_started).min(self.settings.interval);
             self.fair_share.charge(&job.key, time);
         }
     }
 
     /// Stops a running job.
-    pub(super) fn stop(
-        &mut self,
-        slot: Slot,
-        then: Then,
-        why: StopReason,
-        out: &mut Vec<ScheduleAction>,
-    ) {
+    pub(super) fn stop(&mut self, slot: Slot, then: Then, why: StopReason) {
         let (id, run) = self.jobs.change(slot, |job, _| {
             let run = job.phase.run().expect("only a running job is stopped");
             let foreign = false;
             job.phase = Phase::Stopping { run, foreign, then };
             (job.id.clone(), run)
         });
-        out.push(ScheduleAction::Stop { id, run, why });
+        self.out.push(ScheduleAction::Stop { id, run, why });
     }
 
-    fn start(&mut self, slot: Slot, now: WallTime, out: &mut Vec<ScheduleAction>) {
-        let run = Run(self.next_run);
-        self.next_run += 1;
+    fn start(&mut self, slot: Slot) {
+        self.last_run += 1;
+        let run = Run(self.last_run);
         self.totals.starts += 1;
         let max = self.settings.max_history;
         let (id, eased) = self.jobs.change(slot, |job, _| {
@@ -480,51 +461,51 @@ impl Scheduler {
                 .history
                 .fresh_crash()
                 .is_some_and(|crash| crash.rate_limited);
-            job.history.push(now, HistoryEvent::Started, max);
-            job.last_started = now;
+            job.history.push(self.now, HistoryEvent::Started, max);
+            job.last_started = self.now;
             job.phase = Phase::Running(run);
             (job.id.clone(), job.eased)
         });
-        out.push(ScheduleAction::Start { id, run, eased });
+        self.out.push(ScheduleAction::Start { id, run, eased });
     }
 
     /// Starts the next job, if there is one and a slot is free.
-    fn start_next(&mut self, now: WallTime, out: &mut Vec<ScheduleAction>) -> bool {
+    fn start_next(&mut self) -> bool {
         let free = self.jobs.occupied() < self.settings.max_jobs && !self.shutting_down;
         let next = self.jobs.next().filter(|_| free);
         if let Some(slot) = next {
-            self.start(slot, now, out);
+            self.start(slot);
         }
         next.is_some()
     }
 
     /// Starts jobs while slots are free.
-    pub(super) fn fill(&mut self, now: WallTime, out: &mut Vec<ScheduleAction>) {
-        while self.start_next(now, out) {}
+    pub(super) fn fill(&mut self) {
+        while self.start_next() {}
     }
 
     /// Starts jobs if a slot may have become free, except under [`RuleSet::First`], which waits for the next cycle.
-    fn refill(&mut self, now: WallTime, out: &mut Vec<ScheduleAction>) {
+    fn refill(&mut self) {
         if self.fills_at_once() {
-            self.fill(now, out);
+            self.fill();
         }
     }
 
     /// Starts a ready job if fewer than `max_jobs` jobs are known, including this one (`maybe_start_newly_added_job`).
-    fn start_if_few(&mut self, slot: Slot, now: WallTime, out: &mut Vec<ScheduleAction>) {
+    fn start_if_few(&mut self, slot: Slot) {
         let max = self.settings.max_jobs;
         let few = self.jobs.census.total < max && self.jobs.occupied() < max;
         if few && !self.shutting_down && self.jobs.get(slot).phase == Phase::Ready {
-            self.start(slot, now, out);
+            self.start(slot);
         }
     }
 
     /// Starts jobs after one became able to run, or to run earlier than before.
-    fn start_or_fill(&mut self, slot: Slot, now: WallTime, out: &mut Vec<ScheduleAction>) {
+    fn start_or_fill(&mut self, slot: Slot) {
         if self.fills_at_once() {
-            self.fill(now, out);
+            self.fill();
         } else {
-            self.start_if_few(slot, now, out);
+            self.start_if_few(slot);
         }
     }
 }

@@ -81,15 +81,7 @@ impl Phase {
     pub(super) const fn run(&self) -> Option<Run> {
         match self {
             Self::Running(run) | Self::Stopping { run, .. } => Some(*run),
-            Self::Ready | Self::BackingOff { .. } | Self::Paused(_) => None,
-        }
-    }
-
-    /// Returns the next phase of a stopping job.
-    pub(super) const fn then(&self) -> Option<&Then> {
-        match self {
-            Self::Stopping { then, .. } => Some(then),
-            Self::Ready | Self::BackingOff { .. } | Self::Paused(_) | Self::Running(_) => None,
+            _ => None,
         }
     }
 
@@ -105,16 +97,15 @@ impl Phase {
         }
     }
 
-    /// Sets the next phase of a stopping job.
-    pub(super) fn set_then(&mut self, next: Then) {
-        if let Self::Stopping { then, .. } = self {
-            *then = next;
-        }
-    }
-
     /// Whether the job was removed and only its incarnation remains.
-    pub(super) fn is_leaving(&self) -> bool {
-        self.then() == Some(&Then::Leave)
+    pub(super) const fn is_leaving(&self) -> bool {
+        matches!(
+            self,
+            Self::Stopping {
+                then: Then::Leave,
+                ..
+            }
+        )
     }
 }
 
@@ -234,7 +225,7 @@ pub(super) struct Jobs {
     penalties: Vec<u64>,
     free: Vec<Slot>,
     by_id: FxHashMap<JobId, Slot>,
-    by_run: FxHashMap<Run, Slot>,
+    pub(super) by_run: FxHashMap<Run, Slot>,
     ready: Ready,
     /// When a job's wait ends, and its slot; the earliest first.
     backing_off: BTreeSet<(WallTime, Slot)>,
@@ -309,10 +300,6 @@ impl Jobs {
         self.find(id).filter(|slot| self.get(*slot).awaits_server)
     }
 
-    pub(super) fn find_run(&self, run: Run) -> Option<Slot> {
-        self.by_run.get(&run).copied()
-    }
-
     /// Returns all rows, in arbitrary order.
     pub(super) fn slots(&self) -> impl Iterator<Item = Slot> {
         let rows = (0..).map(Slot).zip(&self.rows);
@@ -336,7 +323,15 @@ impl Jobs {
         let mut levels: Vec<Level> = ready.map(|slot| self.get(slot).level).collect();
         if self.census.stopping > 0 {
             let with_a_run = self.by_run.values().map(|slot| self.get(*slot));
-            let returning = with_a_run.filter(|job| job.phase.then() == Some(&Then::Pend));
+            let returning = with_a_run.filter(|job| {
+                matches!(
+                    job.phase,
+                    Phase::Stopping {
+                        then: Then::Pend,
+                        ..
+                    }
+                )
+            });
             levels.extend(returning.map(|job| job.level));
             levels.sort_unstable_by_key(|level| Reverse(*level));
             levels.truncate(count);

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use super::event::{JobId, Level, Pause, Run};
 use super::history::{History, Reason};
 use super::scheduler::Scheduler;
-use super::table::{Census, Job, Phase, Slot};
+use super::table::{Census, Job, Phase};
 use super::wall_time::WallTime;
 use crate::counted::{Class, Classes, Section};
 
@@ -199,25 +199,32 @@ fn classes(states: &[JobState]) -> Classes {
 
 impl Scheduler {
     pub fn job(&self, id: &str) -> Option<JobView<'_>> {
-        self.find(id).map(|slot| self.view(slot))
+        let slot = self.find(id)?;
+        let job = self.jobs.get(slot);
+        Some(JobView {
+            id: &job.id,
+            continuous: job.continuous,
+            transient: job.transient,
+            penalty: self.jobs.penalty(slot),
+            eased: job.eased,
+            history: &job.history,
+            not_before: job.not_before,
+            shown: ShownJob {
+                run: job.phase.run(),
+                level: job.level,
+                last_started: Some(job.last_started).filter(|at| *at > WallTime::ZERO),
+                paused: job.phase.pause().cloned(),
+                listed: self.jobs.state_rules.listed(job),
+                since: self.since(job),
+                why_not: self.why_not(job),
+                summary: self.summary(job),
+            },
+        })
     }
 
     /// Returns the run in a job's slot, even of a removed job.
     pub fn run_of(&self, id: &str) -> Option<Run> {
         self.jobs.get(self.jobs.find(id)?).phase.run()
-    }
-
-    /// Returns all jobs in arbitrary order.
-    pub fn jobs(&self) -> impl Iterator<Item = JobView<'_>> {
-        let slots = self.jobs.slots();
-        let known = slots.filter(|slot| !self.jobs.get(*slot).phase.is_leaving());
-        known.map(|slot| self.view(slot))
-    }
-
-    /// Returns a job's `job_summary`; `None` once it is gone.
-    pub fn summary(&self, id: &str) -> Option<Summary> {
-        let slot = self.find(id)?;
-        Some(self.summary_of(self.jobs.get(slot)))
     }
 
     /// Returns a job's state; `None` once it is gone.
@@ -271,33 +278,6 @@ impl Scheduler {
         &self.jobs.census
     }
 
-    fn view(&self, slot: Slot) -> JobView<'_> {
-        let job = self.jobs.get(slot);
-        JobView {
-            id: &job.id,
-            continuous: job.continuous,
-            transient: job.transient,
-            penalty: self.jobs.penalty(slot),
-            eased: job.eased,
-            history: &job.history,
-            not_before: job.not_before,
-            shown: self.shown(job),
-        }
-    }
-
-    fn shown(&self, job: &Job) -> ShownJob {
-        ShownJob {
-            run: job.phase.run(),
-            level: job.level,
-            last_started: Some(job.last_started).filter(|at| *at > WallTime::ZERO),
-            paused: job.phase.pause().cloned(),
-            listed: self.jobs.state_rules.listed(job),
-            since: self.since(job),
-            why_not: self.why_not(job),
-            summary: self.summary_of(job),
-        }
-    }
-
     fn since(&self, job: &Job) -> WallTime {
         let newest = job
             .history
@@ -311,19 +291,14 @@ impl Scheduler {
         }
     }
 
-    fn summary_of(&self, job: &Job) -> Summary {
+    fn summary(&self, job: &Job) -> Summary {
         let history = &job.history;
-        let threshold = self.settings.health_threshold;
-        let error_count = history.consecutive_crashes(threshold);
         let state = self.jobs.state_rules.state(job);
-        let is_crashing = state == JobState::Crashing;
+        let error = history.latest_crash_reason();
         Summary {
             state,
-            error: history
-                .latest_crash_reason()
-                .filter(|_| is_crashing)
-                .cloned(),
-            error_count,
+            error: error.filter(|_| state == JobState::Crashing).cloned(),
+            error_count: history.consecutive_crashes(self.settings.health_threshold),
             last_updated: history.newest().map_or(WallTime::ZERO, |entry| entry.at),
         }
     }

@@ -88,17 +88,12 @@ const fn date(day: u64) -> (u64, u64, u64) {
     let of_year = of_period - (365 * year_of_period + year_of_period / 4 - year_of_period / 100);
     let month_from_march = (5 * of_year + 2) / 153;
     let day_of_month = of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 {
-        month_from_march + 3
-    } else {
-        month_from_march - 9
-    };
     let year = day / DAYS_PER_PERIOD * 400 + year_of_period;
-    (
-        if month <= 2 { year + 1 } else { year },
-        month,
-        day_of_month,
-    )
+    if month_from_march < 10 {
+        (year, month_from_march + 3, day_of_month)
+    } else {
+        (year + 1, month_from_march - 9, day_of_month)
+    }
 }
 
 #[cfg(test)]

@@ -131,7 +131,7 @@ impl FeedParser {
     ///
     /// # Errors
     /// [`FeedError`]; the feed is then unusable.
-    pub(crate) fn next_text(&mut self) -> Result<Option<Bytes>, FeedError> {
+    pub fn next_text(&mut self) -> Result<Option<Bytes>, FeedError> {
         if self.state == State::Head && !self.head()? {
             return Ok(None);
         }
@@ -150,17 +150,16 @@ impl FeedParser {
     /// # Errors
     /// The feed is incomplete, or the end of a normal feed is malformed. A continuous feed may end between any two
     /// rows.
-    pub(crate) fn finish(self) -> Result<Option<Seq>, FeedError> {
+    pub fn finish(self) -> Result<Option<Seq>, FeedError> {
         let left = self.buffer.trim_ascii();
         match (self.framing, self.state) {
             (Framing::Continuous, _) if left.is_empty() => Ok(None),
             (Framing::Normal, State::Tail) if left.ends_with(b"}") => {
                 // Makes `,"last_seq":..,"pending":..}` an object again.
                 let tail = left.strip_prefix(b",").unwrap_or(left);
-                match line(&[b"{", tail].concat())? {
-                    Line::LastSeq(seq) => Ok(Some(seq)),
-                    Line::Row(row) => Ok(Some(row.seq)),
-                }
+                let (Line::LastSeq(seq) | Line::Row(Row { seq, .. })) =
+                    line(&[b"{", tail].concat())?;
+                Ok(Some(seq))
             }
             _ => Err(FeedError::Truncated),
         }
@@ -194,12 +193,8 @@ impl FeedParser {
         if self.row_end.has_begun() {
             return Ok(true);
         }
-        let separates = |byte: &u8| byte.is_ascii_whitespace() || *byte == b',';
-        let count = self
-            .buffer
-            .iter()
-            .take_while(|byte| separates(byte))
-            .count();
+        let separates = |byte: &&u8| byte.is_ascii_whitespace() || **byte == b',';
+        let count = self.buffer.iter().take_while(separates).count();
         self.buffer.advance(count);
         match (self.buffer.first(), self.framing) {
             (None, _) => Ok(false),
@@ -239,7 +234,7 @@ pub(crate) fn line(text: &[u8]) -> Result<Line, FeedError> {
             if revs.is_empty() {
                 return Err(malformed("a row names no revision", text));
             }
-            if parsed.removed && !revs.is_empty() {
+            if parsed.removed {
                 revs.remove(0);
             }
             Ok(Line::Row(Row {
@@ -294,7 +289,7 @@ mod tests {
 
     fn row(seq: &str, id: &str, revs: &[&str]) -> Line {
         Line::Row(Row {
-            seq: Seq::from_json(seq).unwrap(),
+            seq: serde_json::from_str::<Seq>(seq).unwrap(),
             id: id.to_owned(),
             revs: revs.iter().map(|rev| (*rev).to_owned()).collect(),
         })
@@ -332,7 +327,7 @@ mod tests {
             {\"last_seq\":\"7-x\",\"pending\":3}\n";
         for size in 1..text.len() {
             let lines = read(Framing::Continuous, text, size).unwrap();
-            let marker = Line::LastSeq(Seq::from_json("\"7-x\"").unwrap());
+            let marker = Line::LastSeq(serde_json::from_str::<Seq>("\"7-x\"").unwrap());
             assert_eq!(
                 lines,
                 [row("12345678901234567890123", "a", &["1-x"]), marker]

@@ -7,12 +7,12 @@
 
 use std::time::Duration;
 
-use serde_json::{Map, Value, json};
+use serde_json::json;
 
-use crate::endpoint::Request;
+use crate::endpoint::{Request, encode};
 use crate::filter::{Filter, FilterAt, param_text};
 use crate::seq::Seq;
-use crate::spec::Options;
+use crate::spec::{Members, Options};
 
 /// Parameters of the feed that a filter's parameters cannot override.
 const RESERVED: [&str; 5] = ["feed", "style", "since", "timeout", "filter"];
@@ -25,49 +25,37 @@ const TIMEOUT_MIN: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug)]
 pub struct FeedQuery {
     pub(crate) continuous: bool,
-    style: &'static str,
-    timeout: Duration,
-    filter: Filter,
+    options: Options,
+    /// Whether the source gets no filter.
     filters_here: bool,
 }
 
 impl FeedQuery {
     /// Takes the parameters from the options of a replication.
     pub fn new(options: &Options) -> Self {
-        let filters_here = options.filter_at == FilterAt::Settee;
         Self {
             continuous: options.continuous,
-            style: if options.winning_revs_only {
-                "main_only"
-            } else {
-                "all_docs"
-            },
-            timeout: TIMEOUT_MIN.max(options.tuning.connection_timeout / 3),
-            filter: match &options.filter {
-                Filter::DocIds(ids) => Filter::DocIds(ids.clone()),
-                _ if filters_here => Filter::All,
-                filter => filter.clone(),
-            },
-            filters_here,
+            options: options.clone(),
+            filters_here: options.filter_at == FilterAt::Settee,
         }
     }
 
     /// Filters document ids here from now on, because the source does not support POST. Returns `false` if no ids are
     /// requested, or they are filtered here already.
     pub(crate) fn filter_here(&mut self) -> bool {
-        let can = matches!(self.filter, Filter::DocIds(_)) && !self.filters_here;
+        let can = matches!(self.options.filter, Filter::DocIds(_)) && !self.filters_here;
         self.filters_here |= can;
         can
     }
 
     /// Returns whether the source applies a selector.
     pub(crate) fn selects(&self) -> bool {
-        matches!(self.filter, Filter::Selector(_))
+        matches!(self.options.filter, Filter::Selector(_)) && !self.filters_here
     }
 
     /// Returns whether a document of the feed is replicated.
     pub(crate) fn takes(&self, id: &str) -> bool {
-        match &self.filter {
+        match &self.options.filter {
             Filter::DocIds(ids) if self.filters_here => {
                 ids.binary_search_by(|known| known.as_str().cmp(id)).is_ok()
             }
@@ -82,28 +70,30 @@ impl FeedQuery {
         } else {
             "normal"
         };
+        let style = if self.options.winning_revs_only {
+            "main_only"
+        } else {
+            "all_docs"
+        };
+        let timeout = TIMEOUT_MIN.max(self.options.tuning.connection_timeout / 3);
         let common = |request: Request| {
             request
                 .query("feed", feed)
-                .query("style", self.style)
+                .query("style", style)
                 .query("since", since.as_text())
-                .query("timeout", self.timeout.as_millis().to_string())
+                .query("timeout", timeout.as_millis().to_string())
                 .retries(0)
                 .endless()
         };
         let get = Request::get("_changes");
         let post = || Request::post("_changes");
-        match &self.filter {
+        match &self.options.filter {
             Filter::All => common(get),
-            Filter::DocIds(_) if self.filters_here => common(get),
-            Filter::DocIds(ids) => {
-                let body = json!({ "doc_ids": ids }).to_string();
-                common(post().query("filter", "_doc_ids")).json(body)
-            }
-            Filter::Selector(selector) => {
-                let body = json!({ "selector": selector }).to_string();
-                common(post().query("filter", "_selector")).json(body)
-            }
+            _ if self.filters_here => common(get),
+            Filter::DocIds(ids) => common(post().query("filter", "_doc_ids"))
+                .json(json!({ "doc_ids": ids }).to_string()),
+            Filter::Selector(selector) => common(post().query("filter", "_selector"))
+                .json(json!({ "selector": selector }).to_string()),
             Filter::BuiltIn { name, query_params } => {
                 let json_keys: &[&str] = match name.as_str() {
                     "_view" => &VIEW_KEYS,
@@ -123,7 +113,7 @@ impl FeedQuery {
     }
 }
 
-fn with_params(mut request: Request, params: &Map<String, Value>, json_keys: &[&str]) -> Request {
+fn with_params(mut request: Request, params: &Members, json_keys: &[&str]) -> Request {
     for (name, value) in params {
         if RESERVED.contains(&name.as_str()) {
             continue;
@@ -134,7 +124,7 @@ fn with_params(mut request: Request, params: &Map<String, Value>, json_keys: &[&
             param_text(value)
         };
         // The name is encoded here: sending a request encodes only values.
-        request = request.secret_query(crate::endpoint::encode(name), text);
+        request = request.secret_query(encode(name), text);
     }
     request
 }

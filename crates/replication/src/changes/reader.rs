@@ -17,8 +17,7 @@ use tokio::time::{Instant, sleep};
 use super::feed::{FeedError, FeedParser, Framing, Line, Row, line};
 use super::query::FeedQuery;
 use super::queue::{Producer, QueueItem};
-use crate::counters::Counter;
-use crate::counters::RunCounters;
+use crate::counters::{Counter, RunCounters};
 use crate::crash::{Answered, Crash};
 use crate::db_updates::{Subscription, Turn};
 use crate::endpoint::{
@@ -26,7 +25,7 @@ use crate::endpoint::{
     StatusCode, WAIT_MIN,
 };
 use crate::offload::offload;
-use crate::open::why_closed;
+use crate::open::db_info;
 use crate::refused::{RefusalListener, RefusedDoc};
 use crate::seq::Seq;
 
@@ -202,9 +201,7 @@ impl ChangesReader {
         match subscription.turn().await {
             Turn::Short => self.query.continuous = false,
             Turn::OwnFeed => self.query.continuous = true,
-            Turn::Deleted => {
-                return Err(Crash::DbNotFound(self.source.url().to_owned()));
-            }
+            Turn::Deleted => return Err(Crash::DbNotFound(self.source.url().to_owned())),
         }
         Ok(())
     }
@@ -215,15 +212,14 @@ impl ChangesReader {
             answered.body += SELECTORS;
         }
         let closed = match answered.code {
-            Some(404) => why_closed(&self.source).await,
+            Some(404) => db_info(&self.source).await.err(),
             _ => None,
         };
         closed.unwrap_or(Crash::ChangesReqFailed(answered))
     }
 
     async fn read_feed(&mut self, queue: &Producer<Change>) -> Result<FeedEnd, Interrupted> {
-        let request = self.query.request(&self.since);
-        let mut reply = self.source.stream(request).await?;
+        let mut reply = self.source.stream(self.query.request(&self.since)).await?;
         // Headers keep their read buffer, which would only cost an idle feed memory.
         reply.headers = HeaderMap::new();
         match reply.status {
@@ -259,14 +255,11 @@ impl ChangesReader {
         };
         let mut parser = FeedParser::new(framing);
         let mut any_byte = false;
-        loop {
-            let piece = body
-                .chunk()
-                .await
-                .map_err(|failed| interrupted(&asked, failed, any_byte))?;
-            let Some(piece) = piece else {
-                break;
-            };
+        while let Some(piece) = body
+            .chunk()
+            .await
+            .map_err(|failed| interrupted(&asked, failed, any_byte))?
+        {
             any_byte = true;
             parser.push(&piece);
             while let Some(text) = parser.next_text()? {

@@ -23,8 +23,8 @@ impl Crash {
             Self::NoDatabase(url) => at("no database answers", server(url)),
             Self::Nxdomain(url) => at("name not found", host(url)),
             Self::ReplicationAuthError { code, .. } => of_status("login failed", *code),
-            Self::CheckpointReadFailure(error) => of_log(error),
-            Self::CheckpointCommitFailure(CheckpointError::Failed { error, .. }) => of_log(error),
+            Self::CheckpointReadFailure(error)
+            | Self::CheckpointCommitFailure(CheckpointError::Failed { error, .. }) => of_log(error),
             Self::CheckpointCommitFailure(CheckpointError::Restarted(side)) => {
                 format!("database restarted: {side}")
             }

@@ -42,16 +42,7 @@ struct Line<'a> {
     #[serde(borrow)]
     db_name: std::borrow::Cow<'a, str>,
     #[serde(default, rename = "type")]
-    kind: Kind,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum Kind {
-    Deleted,
-    #[default]
-    #[serde(other)]
-    Other,
+    update: Update,
 }
 
 /// Records on drop that the server is no longer followed, even if the thread ends.
@@ -141,11 +132,7 @@ async fn follow_once(server: &Server, endpoint: &Endpoint) -> Ended {
             };
             // Any other object is a last_seq or an error, sent just before the end.
             if let Ok(line) = serde_json::from_slice::<Line<'_>>(&text) {
-                let update = match line.kind {
-                    Kind::Deleted => Update::Deleted,
-                    Kind::Other => Update::Other,
-                };
-                server.wake(|all| all.told(&line.db_name, update));
+                server.wake(|all| all.told(&line.db_name, line.update));
             }
         }
     }

@@ -13,7 +13,6 @@
 mod connection;
 mod subscribers;
 
-use std::fmt;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
@@ -68,16 +67,6 @@ struct Waiting {
     bells: FxHashMap<SubscriberId, Arc<Notify>>,
 }
 
-impl Default for Server {
-    fn default() -> Self {
-        Self {
-            waiting: Mutex::default(),
-            reads: Arc::new(Semaphore::new(READS_MAX)),
-            unwanted: Notify::new(),
-        }
-    }
-}
-
 impl Servers {
     fn get(&self, spec: &EndpointSpec) -> Arc<Server> {
         let mut servers = lock(&self.0);
@@ -85,7 +74,11 @@ impl Servers {
             return known;
         }
         servers.retain(|_, server| server.strong_count() > 0);
-        let server = Arc::<Server>::default();
+        let server = Arc::new(Server {
+            waiting: Mutex::default(),
+            reads: Arc::new(Semaphore::new(READS_MAX)),
+            unwanted: Notify::new(),
+        });
         servers.insert(spec.clone(), Arc::downgrade(&server));
         server
     }
@@ -95,8 +88,7 @@ impl Server {
     /// Runs `act`, and wakes the subscribers that it returns.
     fn wake(&self, act: impl FnOnce(&mut Subscribers) -> Vec<SubscriberId>) {
         let mut waiting = lock(&self.waiting);
-        let ids = act(&mut waiting.subscribers);
-        for id in ids {
+        for id in act(&mut waiting.subscribers) {
             if let Some(bell) = waiting.bells.get(&id) {
                 bell.notify_one();
             }
@@ -122,12 +114,6 @@ pub struct Subscription {
     /// Why it has its own feed, if it does.
     own_feed: Option<Arc<str>>,
     listener: FeedListener,
-}
-
-impl fmt::Debug for Subscription {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Subscription({:?}, {})", self.endpoint, self.id)
-    }
 }
 
 impl Subscription {
@@ -169,7 +155,7 @@ impl Subscription {
     pub(crate) async fn turn(&mut self) -> Turn {
         self.release();
         if std::mem::take(&mut self.is_reading) {
-            self.server.subscribers(|all| all.due(self.id));
+            self.server.subscribers(|all| all.set_due(self.id, true));
         }
         loop {
             match self.next() {
@@ -189,7 +175,7 @@ impl Subscription {
                 Next::Wait => {
                     let until = self.read_at + READ_EVERY;
                     if timeout_at(until, self.bell.notified()).await.is_err() {
-                        self.server.subscribers(|all| all.due(self.id));
+                        self.server.subscribers(|all| all.set_due(self.id, true));
                     }
                 }
             }
@@ -225,9 +211,8 @@ impl Subscription {
         if self.read_at.elapsed() < READ_GAP {
             sleep_until(self.read_at + READ_GAP).await;
         }
-        let reads = Arc::clone(&self.server.reads);
-        self.place = reads.acquire_owned().await.ok();
-        self.server.subscribers(|all| all.began(self.id));
+        self.place = Arc::clone(&self.server.reads).acquire_owned().await.ok();
+        self.server.subscribers(|all| all.set_due(self.id, false));
         self.read_at = Instant::now();
         self.is_reading = true;
     }

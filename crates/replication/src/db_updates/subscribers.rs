@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustc_hash::FxHashMap;
+use serde::Deserialize;
 use tokio::time::Instant;
 
 /// How long the connection may be lost before subscribers use their own feeds.
@@ -37,11 +38,14 @@ pub(super) enum Next {
     Deleted,
 }
 
-/// The state of a database.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The state of a database, as the server reports it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub(super) enum Update {
     Deleted,
     /// It was written to or created.
+    #[default]
+    #[serde(other)]
     Other,
 }
 
@@ -96,22 +100,26 @@ impl Default for Subscribers {
 
 impl Subscribers {
     /// Adds one; it is due.
-    pub(super) fn subscribe(&mut self, database: &str) -> SubscriberId {
+    pub fn subscribe(&mut self, database: &str) -> SubscriberId {
         self.last += 1;
         let database: Arc<str> = database.into();
-        let ids = self.by_database.entry(Arc::clone(&database)).or_default();
-        ids.push(self.last);
-        let subscriber = Subscriber {
-            database,
-            is_due: true,
-            is_deleted: false,
-        };
-        self.all.insert(self.last, subscriber);
+        self.by_database
+            .entry(Arc::clone(&database))
+            .or_default()
+            .push(self.last);
+        self.all.insert(
+            self.last,
+            Subscriber {
+                database,
+                is_due: true,
+                is_deleted: false,
+            },
+        );
         self.last
     }
 
     /// Removes one.
-    pub(super) fn leave(&mut self, id: SubscriberId) {
+    pub fn leave(&mut self, id: SubscriberId) {
         let Some(gone) = self.all.remove(&id) else {
             return;
         };
@@ -123,30 +131,24 @@ impl Subscribers {
         }
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
 
     /// Returns whether the server is known to refuse `_db_updates`.
-    pub(super) fn is_refused(&self) -> bool {
+    pub fn is_refused(&self) -> bool {
         matches!(self.connection, Connection::Refused { .. })
     }
 
     /// Returns whether the caller has to open and follow the connection; no other subscriber will.
-    pub(super) fn take_connection(&mut self, now: Instant) -> bool {
-        let is_wanted = match &self.connection {
-            Connection::Refused { until, .. } => *until <= now,
-            _ => true,
-        };
-        if self.is_followed || !is_wanted {
-            return false;
-        }
-        self.is_followed = true;
-        true
+    pub fn take_connection(&mut self, now: Instant) -> bool {
+        let is_refused =
+            matches!(&self.connection, Connection::Refused { until, .. } if *until > now);
+        !is_refused && !std::mem::replace(&mut self.is_followed, true)
     }
 
     /// The connection is open. Returns the subscribers to wake: all, since earlier writes are unknown.
-    pub(super) fn opened(&mut self) -> Vec<SubscriberId> {
+    pub fn opened(&mut self) -> Vec<SubscriberId> {
         self.connection = Connection::Up;
         for subscriber in self.all.values_mut() {
             subscriber.is_due = true;
@@ -155,7 +157,7 @@ impl Subscribers {
     }
 
     /// The server reports a database. Returns the subscribers to wake.
-    pub(super) fn told(&mut self, database: &str, update: Update) -> Vec<SubscriberId> {
+    pub fn told(&mut self, database: &str, update: Update) -> Vec<SubscriberId> {
         let ids = self.by_database.get(database).cloned().unwrap_or_default();
         for id in &ids {
             if let Some(subscriber) = self.all.get_mut(id) {
@@ -168,7 +170,7 @@ impl Subscribers {
 
     /// The connection was lost, or could not be opened. Returns the subscribers to wake: all, once it has been lost
     /// too long.
-    pub(super) fn failed(&mut self, why: &str, now: Instant) -> Vec<SubscriberId> {
+    pub fn failed(&mut self, why: &str, now: Instant) -> Vec<SubscriberId> {
         match &mut self.connection {
             Connection::Up => {
                 self.connection = Connection::Away {
@@ -179,11 +181,11 @@ impl Subscribers {
             }
             Connection::Away { since, given_up } => {
                 let since = *since.get_or_insert(now);
-                let is_news = given_up.is_none() && now - since >= AWAY_MAX;
-                if is_news {
-                    *given_up = Some(why.into());
+                if given_up.is_some() || now - since < AWAY_MAX {
+                    return Vec::new();
                 }
-                if is_news { self.ids() } else { Vec::new() }
+                *given_up = Some(why.into());
+                self.ids()
             }
             // The state stays until an attempt succeeds.
             Connection::Refused { until, .. } => {
@@ -194,7 +196,7 @@ impl Subscribers {
     }
 
     /// The server refuses `_db_updates`. Returns the subscribers to wake: all.
-    pub(super) fn refused(&mut self, why: &str, now: Instant) -> Vec<SubscriberId> {
+    pub fn refused(&mut self, why: &str, now: Instant) -> Vec<SubscriberId> {
         self.connection = Connection::Refused {
             until: now + REFUSED_FOR,
             why: why.into(),
@@ -203,7 +205,7 @@ impl Subscribers {
     }
 
     /// The connection is no longer followed. Returns the subscribers to wake; one of them reopens it.
-    pub(super) fn left(&mut self, now: Instant) -> Vec<SubscriberId> {
+    pub fn left(&mut self, now: Instant) -> Vec<SubscriberId> {
         self.is_followed = false;
         match self.connection {
             Connection::Refused { .. } => Vec::new(),
@@ -219,7 +221,7 @@ impl Subscribers {
     }
 
     /// Returns a subscriber's next step.
-    pub(super) fn next(&self, id: SubscriberId) -> Next {
+    pub fn next(&self, id: SubscriberId) -> Next {
         let Some(subscriber) = self.all.get(&id) else {
             return Next::Wait;
         };
@@ -240,17 +242,8 @@ impl Subscribers {
         }
     }
 
-    /// A subscriber begins to read. Later reports make it due again.
-    pub(super) fn began(&mut self, id: SubscriberId) {
-        self.set_due(id, false);
-    }
-
-    /// A subscriber has to read: its read interval has passed, or it has not read to the end.
-    pub(super) fn due(&mut self, id: SubscriberId) {
-        self.set_due(id, true);
-    }
-
-    fn set_due(&mut self, id: SubscriberId, is_due: bool) {
+    /// A subscriber has to read, as its read interval has passed or it has not read to the end; or it begins to read.
+    pub fn set_due(&mut self, id: SubscriberId, is_due: bool) {
         if let Some(subscriber) = self.all.get_mut(&id) {
             subscriber.is_due = is_due;
         }
@@ -271,7 +264,7 @@ mod tests {
         let ids = ["a", "a", "b"].map(|name| subscribers.subscribe(name));
         assert!(subscribers.take_connection(Instant::now()));
         subscribers.opened();
-        ids.iter().for_each(|id| subscribers.began(*id));
+        ids.iter().for_each(|id| subscribers.set_due(*id, false));
         (subscribers, ids)
     }
 
@@ -284,7 +277,7 @@ mod tests {
         let mut subscribers = Subscribers::default();
         let id = subscribers.subscribe("a");
         assert_eq!(subscribers.next(id), Next::Read);
-        subscribers.began(id);
+        subscribers.set_due(id, false);
         assert_eq!(subscribers.next(id), Next::Wait);
         assert_eq!(subscribers.opened(), [id]);
         assert_eq!(subscribers.next(id), Next::Read);
@@ -303,7 +296,7 @@ mod tests {
     fn an_update_during_a_read_has_its_subscriber_read_again() {
         let (mut subscribers, [id, ..]) = waiting();
         subscribers.told("a", Update::Other);
-        subscribers.began(id);
+        subscribers.set_due(id, false);
         subscribers.told("a", Update::Other);
         assert_eq!(subscribers.next(id), Next::Read);
     }
@@ -323,7 +316,7 @@ mod tests {
                 .iter()
                 .all(|next| *next == Next::Read)
         );
-        ids.iter().for_each(|id| subscribers.began(*id));
+        ids.iter().for_each(|id| subscribers.set_due(*id, false));
         assert!(
             next(&subscribers, &ids)
                 .iter()
@@ -400,7 +393,7 @@ mod tests {
     #[test]
     fn a_subscriber_made_due_reads_again() {
         let (mut subscribers, [id, ..]) = waiting();
-        subscribers.due(id);
+        subscribers.set_due(id, true);
         assert_eq!(subscribers.next(id), Next::Read);
     }
 

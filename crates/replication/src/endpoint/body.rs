@@ -4,12 +4,14 @@ use std::fmt;
 use std::future::ready;
 use std::time::Duration;
 
-use super::Permit;
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
 use futures_util::{Stream, StreamExt, TryStreamExt};
 use reqwest::Response;
 use tokio::time::{Instant, timeout_at};
+
+use super::Permit;
+use super::errors::describe;
 
 /// The body of a request.
 #[derive(Default)]
@@ -30,12 +32,14 @@ pub(crate) enum RequestBody {
 
 impl RequestBody {
     /// Makes a body of a stream.
-    pub(crate) fn stream(
+    pub fn stream(
         length: u64,
         stream: impl Stream<Item = Result<Bytes, BodyFailed>> + Send + 'static,
     ) -> Self {
-        let stream = stream.boxed();
-        Self::Stream { length, stream }
+        Self::Stream {
+            length,
+            stream: stream.boxed(),
+        }
     }
 }
 
@@ -133,7 +137,7 @@ impl BodyStream {
     ///
     /// # Errors
     /// The body broke off, or has more than `bytes_max` bytes.
-    pub(crate) async fn read_whole(
+    pub async fn read_whole(
         mut self,
         length: usize,
         bytes_max: usize,
@@ -160,11 +164,10 @@ impl Chunks for BodyStream {
         let deadline = self.deadline;
         let until = deadline.map_or(silent, |deadline| deadline.min(silent));
         let piece = match timeout_at(until, body.try_next()).await {
-            Ok(piece) => piece.map_err(|error| BodyFailed::Broken(super::errors::describe(&error))),
-            Err(_) if deadline.is_some_and(|deadline| deadline <= Instant::now()) => {
-                let text = "the request took longer than `request_timeout`";
-                Err(BodyFailed::Broken(text.into()))
-            }
+            Ok(piece) => piece.map_err(|error| BodyFailed::Broken(describe(&error))),
+            Err(_) if deadline.is_some_and(|deadline| deadline <= Instant::now()) => Err(
+                BodyFailed::Broken("the request took longer than `request_timeout`".into()),
+            ),
             Err(_) => Err(BodyFailed::Silent(self.silence)),
         };
         if !matches!(piece, Ok(Some(_))) {

@@ -12,14 +12,16 @@
 use std::fs;
 use std::path::Path;
 use std::sync::{Arc, Once};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use reqwest::{Certificate, Client, Identity, Proxy};
 use rustc_hash::FxHashMap;
+use tower_layer::layer_fn;
 
 use super::config::{HttpConfig, HttpConfigError};
 use super::connect_to::{ConnectTo, Target};
-use super::connections::{Connections, CountOpened};
+use super::connections::{Connections, Counted};
+use super::errors::describe;
 use super::guard::{Guard, Guarded, Ports};
 use crate::endpoint::listening::Listening;
 use crate::spec::ProxySpec;
@@ -36,33 +38,31 @@ const KEEPALIVE: Duration = Duration::from_secs(60);
 /// A way of connecting.
 #[derive(Clone, Default, PartialEq, Eq, Hash)]
 pub(super) struct Route {
-    pub(super) proxy: Option<ProxySpec>,
+    pub proxy: Option<ProxySpec>,
     /// Replaces the URL's target. URLs with different names or ports share no connections.
-    pub(super) target_override: Option<Override>,
+    pub target_override: Option<Override>,
     /// The ports of this route that a rule names.
-    pub(super) ports: Ports,
+    pub ports: Ports,
 }
 
 /// A target that replaces that of a URL.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(super) struct Override {
     /// The port of the URL, which may differ from the target's.
-    pub(super) port: u16,
-    pub(super) target: Target,
+    pub port: u16,
+    pub target: Target,
 }
 
 /// The settings of pools.
 pub(super) struct Clients {
-    pub(super) config: HttpConfig,
-    pub(super) guard: Guard,
-    pub(super) connect_to: ConnectTo,
+    pub config: HttpConfig,
+    pub guard: Guard,
+    pub connect_to: ConnectTo,
     connections: Arc<Connections>,
     /// Whether certificates must be verified by the system's authorities, but the system has none.
-    pub(super) has_no_authorities: bool,
+    pub has_no_authorities: bool,
     trusted: Option<Vec<Certificate>>,
     identity: Option<Identity>,
-    /// When files were read.
-    read: Instant,
 }
 
 /// The pools of a thread, all of one configuration.
@@ -74,7 +74,7 @@ pub(super) struct Pools {
 
 impl Pools {
     /// Returns the pool of one route.
-    pub(super) fn get(&mut self, clients: &Arc<Clients>, route: &Route) -> Result<Client, String> {
+    pub fn get(&mut self, clients: &Arc<Clients>, route: &Route) -> Result<Client, String> {
         let is_current = |known| Arc::ptr_eq(known, clients);
         // Requests in flight keep their pools; others are rebuilt on demand.
         if !self.clients.as_ref().is_some_and(is_current) || self.by_route.len() >= POOLS_MAX {
@@ -92,7 +92,7 @@ impl Pools {
 
 impl Clients {
     /// Reads certificates.
-    pub(super) fn new(
+    pub fn new(
         config: HttpConfig,
         listening: Listening,
         connections: Arc<Connections>,
@@ -111,7 +111,6 @@ impl Clients {
             trusted,
             identity: read_identity(&config)?,
             config,
-            read: Instant::now(),
         };
         // Reports an unusable certificate at once.
         let mut built = clients.build(&Route::default());
@@ -122,25 +121,21 @@ impl Clients {
             clients.trusted = Some(Vec::new());
             built = clients.build(&Route::default());
         }
-        match built {
-            Ok(_) => Ok(clients),
-            Err(problem) => Err(HttpConfigError::new("verify_ssl_certificates", problem)),
-        }
-    }
-
-    /// Returns when its files must be reread, if it has any.
-    pub(super) fn files_due(&self) -> Option<Instant> {
-        let config = &self.config;
-        let reads_files = config.verify_ssl_certificates || config.cert_file.is_some();
-        reads_files.then(|| self.read + config.cacert_reload_interval)
+        built
+            .map(|_| clients)
+            .map_err(|problem| HttpConfigError::new("verify_ssl_certificates", problem))
     }
 
     fn build(&self, route: &Route) -> Result<Client, String> {
-        let built = self.try_build(route);
-        built.map_err(|error| super::errors::describe(&error))
+        self.try_build(route).map_err(|error| describe(&error))
     }
 
     fn try_build(&self, route: &Route) -> reqwest::Result<Client> {
+        let connections = Arc::clone(&self.connections);
+        let counted = layer_fn(move |connector| Counted {
+            connector,
+            connections: Arc::clone(&connections),
+        });
         let mut builder = Client::builder()
             .http1_only()
             .no_proxy()
@@ -150,7 +145,7 @@ impl Clients {
             .pool_idle_timeout(self.config.connection_close_interval)
             .pool_max_idle_per_host(IDLE_PER_SERVER_MAX)
             .tcp_keepalive(KEEPALIVE)
-            .connector_layer(CountOpened(Arc::clone(&self.connections)));
+            .connector_layer(counted);
         if !self.config.verify_ssl_certificates {
             builder = builder.tls_danger_accept_invalid_certs(true);
         } else if let Some(trusted) = &self.trusted {
@@ -163,12 +158,13 @@ impl Clients {
             builder = builder.proxy(proxy_of(proxy)?);
         }
         let instead = route.target_override.as_ref();
-        let resolver = Guarded {
-            guard: self.guard.clone(),
-            ports: route.ports.clone(),
-            instead: instead.map(|other| other.target.clone()),
-        };
-        builder.dns_resolver(Arc::new(resolver)).build()
+        builder
+            .dns_resolver(Arc::new(Guarded {
+                guard: self.guard.clone(),
+                ports: route.ports.clone(),
+                instead: instead.map(|other| other.target.clone()),
+            }))
+            .build()
     }
 }
 
@@ -205,7 +201,7 @@ fn read_certificates(path: &Path) -> Result<Vec<Certificate>, HttpConfigError> {
     let wrong =
         |problem: &str| HttpConfigError::new(key, format!("`{}`: {problem}", path.display()));
     let certificates = Certificate::from_pem_bundle(&read(key, path)?)
-        .map_err(|error| wrong(&super::errors::describe(&error)))?;
+        .map_err(|error| wrong(&describe(&error)))?;
     if certificates.is_empty() {
         return Err(wrong("there is no certificate in it"));
     }
@@ -221,19 +217,15 @@ fn read_identity(config: &HttpConfig) -> Result<Option<Identity>, HttpConfigErro
         (None, Some(_)) => return missing("key_file", "`cert_file` is missing"),
     };
     let mut pem = read("key_file", key)?;
-    let encrypted = memchr::memmem::find(&pem, b"ENCRYPTED").is_some();
-    if encrypted || config.password.is_some() {
+    if memchr::memmem::find(&pem, b"ENCRYPTED").is_some() || config.password.is_some() {
         let problem = "keys with a password are not supported: store it without one, readable by its owner only";
         return Err(HttpConfigError::new("key_file", problem.into()));
     }
     pem.push(b'\n');
     pem.extend(read("cert_file", certificate)?);
     let identity = Identity::from_pem(&pem).map_err(|error| {
-        let problem = super::errors::describe(&error);
-        HttpConfigError::new(
-            "cert_file",
-            format!("`{}`: {problem}", certificate.display()),
-        )
-    })?;
-    Ok(Some(identity))
+        let (shown, problem) = (certificate.display(), describe(&error));
+        HttpConfigError::new("cert_file", format!("`{shown}`: {problem}"))
+    });
+    identity.map(Some)
 }

@@ -12,7 +12,7 @@ use super::rules::matches_name;
 pub(super) struct ConnectTo {
     rules: Vec<Rule>,
     /// Invalid entries, which are ignored.
-    pub(super) malformed: Vec<String>,
+    pub malformed: Vec<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,12 +27,12 @@ struct Rule {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Target {
     /// A name or an address; IPv6 without brackets.
-    pub(super) host: String,
-    pub(super) port: u16,
+    pub host: String,
+    pub port: u16,
 }
 
 impl ConnectTo {
-    pub(super) fn parse(text: &str) -> Self {
+    pub fn parse(text: &str) -> Self {
         let mut read = Self::default();
         let entries = text.split(',').map(str::trim);
         for entry in entries.filter(|entry| !entry.is_empty()) {
@@ -45,9 +45,11 @@ impl ConnectTo {
     }
 
     /// Returns the target that replaces a host and port, if a rule matches them.
-    pub(super) fn target(&self, host: &str, port: u16) -> Option<&Target> {
-        let found = self.rules.iter().find(|rule| rule.matches(host, port));
-        found.map(|rule| &rule.target)
+    pub fn target(&self, host: &str, port: u16) -> Option<&Target> {
+        self.rules
+            .iter()
+            .find(|rule| rule.matches(host, port))
+            .map(|rule| &rule.target)
     }
 }
 

@@ -7,13 +7,11 @@
 //!           connections never exhaust the descriptors. Places are in [`Lane`]s: the holder of a place waits for
 //!           later lanes only, so nothing waits forever.
 
-use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tower_layer::Layer;
 use tower_service::Service;
 
 use super::http::lock;
@@ -99,18 +97,17 @@ impl Drop for Place {
 
 impl Connections {
     /// Sets another limit, for requests from now on.
-    pub(super) fn bound(&self, max: ConnectionsMax) {
+    pub fn bound(&self, max: ConnectionsMax) {
         let places = |eighths: usize| Arc::new(Semaphore::new((max.places() * eighths / 8).max(1)));
-        let bound = Bound {
+        *lock(&self.bound) = Bound {
             max: Some(max),
             lanes: EIGHTHS.map(places).map(Some),
         };
-        *lock(&self.bound) = bound;
         self.count(max);
     }
 
     /// Waits for a place; a feed, which has no lane, gets one immediately.
-    pub(super) async fn place(self: &Arc<Self>, lane: Option<Lane>) -> Place {
+    pub async fn place(self: &Arc<Self>, lane: Option<Lane>) -> Place {
         let lane = lane.and_then(|lane| lock(&self.bound).lanes[lane as usize].clone());
         let permit = match lane {
             None => None,
@@ -125,7 +122,7 @@ impl Connections {
     }
 
     /// Returns whether a connection has to be closed after its request.
-    pub(super) fn are_short(&self) -> bool {
+    pub fn are_short(&self) -> bool {
         self.is_short.load(Ordering::Relaxed)
     }
 
@@ -150,24 +147,9 @@ impl Connections {
 
 /// Reports each opened connection.
 #[derive(Clone)]
-pub(super) struct CountOpened(pub(super) Arc<Connections>);
-
-/// See [`CountOpened`].
-#[derive(Clone)]
 pub(super) struct Counted<S> {
-    connector: S,
-    connections: Arc<Connections>,
-}
-
-impl<S> Layer<S> for CountOpened {
-    type Service = Counted<S>;
-
-    fn layer(&self, connector: S) -> Counted<S> {
-        Counted {
-            connector,
-            connections: Arc::clone(&self.0),
-        }
-    }
+    pub connector: S,
+    pub connections: Arc<Connections>,
 }
 
 impl<R, S: Service<R>> Service<R> for Counted<S> {
@@ -182,11 +164,5 @@ impl<R, S: Service<R>> Service<R> for Counted<S> {
     fn call(&mut self, request: R) -> S::Future {
         self.connections.opening();
         self.connector.call(request)
-    }
-}
-
-impl fmt::Debug for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Place")
     }
 }

@@ -12,13 +12,13 @@ const NAME: &str = "AuthSession";
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct SessionCookie {
     /// A secret.
-    pub(super) value: String,
-    pub(super) max_age: Option<Duration>,
+    pub value: String,
+    pub max_age: Option<Duration>,
 }
 
 impl SessionCookie {
     /// Returns the session cookie that a response sets.
-    pub(super) fn of(headers: &HeaderMap) -> Option<Self> {
+    pub fn of(headers: &HeaderMap) -> Option<Self> {
         let mut cookies = headers.get_all(SET_COOKIE).iter();
         cookies.find_map(|header| Self::parse(header.to_str().ok()?))
     }
@@ -37,12 +37,14 @@ impl SessionCookie {
             .filter(|(_, seconds)| seconds.bytes().all(|byte| byte.is_ascii_digit()))
             .and_then(|(_, seconds)| seconds.parse().ok())
             .map(Duration::from_secs);
-        let value = value.to_owned();
-        Some(Self { value, max_age })
+        Some(Self {
+            value: value.to_owned(),
+            max_age,
+        })
     }
 
     /// Returns the value of the header `Cookie`. It is a secret.
-    pub(super) fn header(&self) -> String {
+    pub fn header(&self) -> String {
         format!("{NAME}={}", self.value)
     }
 }

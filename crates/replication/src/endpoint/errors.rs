@@ -1,6 +1,7 @@
 //! Interpretation of the HTTP library's errors.
 
 use std::error::Error;
+use std::io;
 use std::iter::successors;
 
 use child::watches;
@@ -26,12 +27,14 @@ pub(super) fn classify(error: &reqwest::Error) -> TryFailed {
         if text.contains("dns error") {
             return TryFailed::Retry(Cause::UnknownHost);
         }
-        let from = source_of::<std::io::Error>(error).map(innermost);
+        let from = source_of::<io::Error>(error).map(innermost);
         if from.is_some_and(is_no_tls) {
             return TryFailed::Final(Cause::NoTls);
         }
-        let kind = from.map(std::io::Error::kind);
-        return TryFailed::Retry(Cause::Connect { kind, said: text });
+        return TryFailed::Retry(Cause::Connect {
+            kind: from.map(io::Error::kind),
+            said: text,
+        });
     }
     // The HTTP parser has no public error for this either.
     if text.contains("message head is too large") {
@@ -41,17 +44,18 @@ pub(super) fn classify(error: &reqwest::Error) -> TryFailed {
 }
 
 /// Returns the innermost I/O error: the system's, or one that wraps a TLS error.
-fn innermost(error: &std::io::Error) -> &std::io::Error {
-    let inner = error.get_ref().and_then(|inner| inner.downcast_ref());
-    inner.map_or(error, innermost)
+fn innermost(error: &io::Error) -> &io::Error {
+    error
+        .get_ref()
+        .and_then(|inner| inner.downcast_ref())
+        .map_or(error, innermost)
 }
 
 /// Whether the data is not TLS at all, such as a plain server's answer.
-fn is_no_tls(error: &std::io::Error) -> bool {
+fn is_no_tls(error: &io::Error) -> bool {
     use rustls::{Error, InvalidMessage};
-    let error = error.get_ref().and_then(|error| error.downcast_ref());
     matches!(
-        error,
+        error.get_ref().and_then(|error| error.downcast_ref()),
         Some(Error::InvalidMessage(InvalidMessage::InvalidContentType))
     )
 }

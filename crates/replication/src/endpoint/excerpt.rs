@@ -3,7 +3,7 @@
 use json::shown::is_unprintable;
 use percent_encoding::percent_decode_str;
 
-use super::super::spec::{EndpointSpec, ProxySpec};
+use crate::spec::{EndpointSpec, MASK, ProxySpec};
 
 /// The most bytes of a body or a URL that an error shows.
 pub(super) const BODY_SHOWN: usize = 1024;
@@ -11,20 +11,10 @@ pub(super) const BODY_SHOWN: usize = 1024;
 /// Shorter secrets are not masked: ordinary text would contain them by chance.
 const SECRET_MIN: usize = 4;
 
-/// The mask of a secret.
-const MASK: &str = "*****";
-
 /// Returns the beginning of a body or a URL, as text on one line.
 pub(crate) fn shown(text: &[u8]) -> String {
     let cut = &text[..text.len().min(BODY_SHOWN)];
-    let plain = |character: char| {
-        if is_unprintable(character) {
-            ' '
-        } else {
-            character
-        }
-    };
-    let mut shown: String = String::from_utf8_lossy(cut).chars().map(plain).collect();
+    let mut shown = String::from_utf8_lossy(cut).replace(is_unprintable, " ");
     shown.truncate(shown.trim_end().len());
     if cut.len() < text.len() {
         shown.push_str("..");
@@ -47,7 +37,7 @@ fn forms(text: &str) -> [String; 3] {
 pub(super) struct Secrets(Vec<String>);
 
 impl Secrets {
-    pub(super) fn of(spec: &EndpointSpec) -> Self {
+    pub fn of(spec: &EndpointSpec) -> Self {
         let mut secrets = Vec::new();
         for (_, value) in &spec.headers {
             secrets.push(value.clone());
@@ -82,7 +72,7 @@ impl Secrets {
     }
 
     /// Returns the part of a body that may be shown.
-    pub(super) fn shown(&self, body: &[u8]) -> String {
+    pub fn shown(&self, body: &[u8]) -> String {
         // A secret cut off by the end of the shown part must also be masked.
         let longest = self.0.iter().map(String::len).max().unwrap_or(0);
         let cut = &body[..body.len().min(BODY_SHOWN + longest)];

@@ -7,6 +7,7 @@
 //!           here.
 
 use std::error::Error;
+use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::sync::Arc;
 
@@ -43,11 +44,13 @@ struct ProxyPort {
 }
 
 impl Guard {
-    pub(super) fn new(config: &HttpConfig, listening: Listening) -> Result<Self, HttpConfigError> {
+    pub fn new(config: &HttpConfig, listening: Listening) -> Result<Self, HttpConfigError> {
         let rules = EndpointRules::parse(&config.endpoints_allowed, &config.endpoints_denied)
             .map_err(|entry| {
-                let problem = format!("`{entry}` is not a host, address or network");
-                HttpConfigError::new("endpoints_allowed` or `endpoints_denied", problem)
+                HttpConfigError::new(
+                    "endpoints_allowed` or `endpoints_denied",
+                    format!("`{entry}` is not a host, address or network"),
+                )
             })?;
         Ok(Self {
             rules: Arc::new(rules),
@@ -58,15 +61,17 @@ impl Guard {
     /// Returns the port if a rule names it.
     fn named(&self, port: u16) -> Option<u16> {
         let is_own = || {
-            let own = self.listening.addresses();
-            own.iter().any(|address| address.port() == port)
+            self.listening
+                .addresses()
+                .iter()
+                .any(|address| address.port() == port)
         };
         (self.rules.names_port(port) || is_own()).then_some(port)
     }
 
     /// Applies the rules that can be decided before a connection is opened, and returns the ports that the resolver
     /// needs for the rest. `is_looked_up_here`: this program resolves the URL's host.
-    pub(super) fn ports(
+    pub fn ports(
         &self,
         url: &Url,
         proxy: Option<&Url>,
@@ -114,9 +119,13 @@ impl Guard {
         address: IpAddr,
         port: Option<u16>,
     ) -> Result<(), EndpointDenied> {
-        let own = self.listening.addresses();
-        self.rules
-            .check(name, address, port, &own, is_of_this_machine)
+        self.rules.check(
+            name,
+            address,
+            port,
+            &self.listening.addresses(),
+            is_of_this_machine,
+        )
     }
 }
 
@@ -130,18 +139,15 @@ const SOCKS_PORT: u16 = 1080;
 
 /// Whether an address is one of this machine's: only these can be bound. `true` if unknown.
 fn is_of_this_machine(address: IpAddr) -> bool {
-    match UdpSocket::bind((address, 0)) {
-        Ok(_) => true,
-        Err(error) => error.kind() != std::io::ErrorKind::AddrNotAvailable,
-    }
+    !UdpSocket::bind((address, 0)).is_err_and(|error| error.kind() == ErrorKind::AddrNotAvailable)
 }
 
 /// Resolves names through the system, without forbidden addresses.
 pub(super) struct Guarded {
-    pub(super) guard: Guard,
-    pub(super) ports: Ports,
+    pub guard: Guard,
+    pub ports: Ports,
     /// Resolved instead of any name.
-    pub(super) instead: Option<Target>,
+    pub instead: Option<Target>,
 }
 
 impl Guarded {

@@ -11,7 +11,7 @@ use url::Url;
 
 use super::clients::{Clients, Override, Pools, Route};
 use super::config::{HttpConfig, HttpConfigError, HttpSettings};
-use super::connections::{Connections, ConnectionsMax, Lane, Place};
+use super::connections::{Connections, ConnectionsMax};
 use super::limiter::Limiter;
 use super::pace::{Paces, SlowServer};
 use super::{Cause, Endpoint, RequestFailed};
@@ -19,7 +19,6 @@ use crate::counters::{Counter, Counters};
 use crate::db_updates::Servers;
 use crate::endpoint::listening::Listening;
 use crate::spec::{EndpointSpec, ProxySpec};
-use blocking;
 
 /// The user agent of requests. Operators search logs of CouchDB and proxies for the first word.
 const AGENT: &str = concat!(
@@ -57,9 +56,13 @@ struct Current {
 }
 
 impl From<Clients> for Current {
+    /// The files of `clients` were just read.
     fn from(clients: Clients) -> Self {
+        let config = &clients.config;
+        let reads_files = config.verify_ssl_certificates || config.cert_file.is_some();
+        let due = || std::time::Instant::now() + config.cacert_reload_interval;
         Self {
-            files_due: clients.files_due(),
+            files_due: reads_files.then(due),
             clients: Arc::new(clients),
         }
     }
@@ -89,9 +92,10 @@ impl Http {
         logger: &slog::Logger,
     ) -> Result<Self, HttpConfigError> {
         let connections = Arc::<Connections>::default();
-        let clients = read_clients(config, listening.clone(), &connections, logger)?;
         let shared = Shared {
-            clients: Mutex::new(clients.into()),
+            clients: Mutex::new(
+                read_clients(config, listening.clone(), &connections, logger)?.into(),
+            ),
             limiter: Mutex::default(),
             paces: Mutex::default(),
             listening,
@@ -138,14 +142,9 @@ impl Http {
         self.shared.connections.bound(max);
     }
 
-    /// Waits for a place among the requests of all replications.
-    pub(super) async fn place(&self, lane: Option<Lane>) -> Place {
-        self.shared.connections.place(lane).await
-    }
-
-    /// Returns whether connections must be closed after their requests.
-    pub(super) fn are_short(&self) -> bool {
-        self.shared.connections.are_short()
+    /// Returns the connections of all replications.
+    pub(super) fn connections(&self) -> &Arc<Connections> {
+        &self.shared.connections
     }
 
     /// Makes an endpoint. Nothing is sent yet.
@@ -186,8 +185,7 @@ impl Http {
 
     /// Records how long a request to a server waited.
     pub fn note_wait(&self, server: &Arc<str>, waited: Duration) {
-        let now = self.shared.started.elapsed();
-        lock(&self.shared.paces).note(server, waited, now);
+        lock(&self.shared.paces).note(server, waited, self.shared.started.elapsed());
     }
 
     /// Returns the servers that are slow to answer, ordered by name.
@@ -240,8 +238,9 @@ impl Http {
                 route.ports = guard.ports(&url, through.as_ref(), is_looked_up_here)?;
             }
         }
-        let client = lock(&self.pools).get(&clients, &route);
-        let client = client.map_err(Cause::Invalid)?;
+        let client = lock(&self.pools)
+            .get(&clients, &route)
+            .map_err(Cause::Invalid)?;
         Ok(Connection { client, url, host })
     }
 
@@ -288,9 +287,9 @@ impl Http {
 
 /// How a request is sent.
 pub(super) struct Connection {
-    pub(super) client: Client,
-    pub(super) url: Url,
-    pub(super) host: Option<HeaderValue>,
+    pub client: Client,
+    pub url: Url,
+    pub host: Option<HeaderValue>,
 }
 
 impl fmt::Debug for Http {
@@ -320,9 +319,10 @@ fn read_clients(
 
 /// Returns our own headers of every request.
 pub(super) fn own_headers() -> HeaderMap {
-    let accept = (ACCEPT, HeaderValue::from_static("application/json"));
-    let agent = (USER_AGENT, HeaderValue::from_static(AGENT));
-    HeaderMap::from_iter([accept, agent])
+    HeaderMap::from_iter([
+        (ACCEPT, HeaderValue::from_static("application/json")),
+        (USER_AGENT, HeaderValue::from_static(AGENT)),
+    ])
 }
 
 /// Headers about message framing and the connection. Connections are shared: with one of these, a replication document

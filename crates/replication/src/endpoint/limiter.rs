@@ -53,7 +53,7 @@ struct Interval {
 
 impl Limiter {
     /// Returns how long a request must wait; `None` if it fails, because the interval has reached its limit.
-    pub(super) fn wait(&mut self, url: &Arc<str>, method: &Method, now: u64) -> Option<Duration> {
+    pub fn wait(&mut self, url: &Arc<str>, method: &Method, now: u64) -> Option<Duration> {
         self.clean(now);
         let interval = self
             .intervals
@@ -66,10 +66,12 @@ impl Limiter {
 
     /// Records a `Retry-After`. The interval is unaffected: a server that always answers 429 reaches
     /// [`INTERVAL_MAX`].
-    pub(super) fn pause(&mut self, url: &Arc<str>, method: &Method, now: u64, pause: Duration) {
+    pub fn pause(&mut self, url: &Arc<str>, method: &Method, now: u64, pause: Duration) {
         let milliseconds = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
-        let key = (url.clone(), method.clone());
-        let interval = self.intervals.entry(key).or_default();
+        let interval = self
+            .intervals
+            .entry((url.clone(), method.clone()))
+            .or_default();
         interval.not_before = now + milliseconds.min(PAUSE_MAX);
         if interval.milliseconds == 0 {
             interval.updated = now;
@@ -77,10 +79,12 @@ impl Limiter {
     }
 
     /// Records a 429.
-    pub(super) fn failure(&mut self, url: &Arc<str>, method: &Method, now: u64) {
+    pub fn failure(&mut self, url: &Arc<str>, method: &Method, now: u64) {
         self.clean(now);
-        let key = (url.clone(), method.clone());
-        let interval = self.intervals.entry(key).or_default();
+        let interval = self
+            .intervals
+            .entry((url.clone(), method.clone()))
+            .or_default();
         let is_new = interval.milliseconds == 0;
         if !is_new && now.saturating_sub(interval.updated) < IGNORED_WITHIN {
             return;
@@ -95,7 +99,7 @@ impl Limiter {
     }
 
     /// Records an answer other than 429.
-    pub(super) fn success(&mut self, url: &Arc<str>, method: &Method, now: u64) {
+    pub fn success(&mut self, url: &Arc<str>, method: &Method, now: u64) {
         self.clean(now);
         let key = (url.clone(), method.clone());
         let Some(interval) = self.intervals.get_mut(&key) else {

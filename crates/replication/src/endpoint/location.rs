@@ -21,19 +21,21 @@ pub(super) struct Base {
 }
 
 impl Base {
-    pub(super) fn new(url: &str) -> Self {
+    pub fn new(url: &str) -> Self {
         let (path, query) = url.split_once('?').unwrap_or((url, ""));
         let mut path = path.to_owned();
         if !path.ends_with('/') {
             path.push('/');
         }
-        let query = query.to_owned();
-        Self { path, query }
+        Self {
+            path,
+            query: query.to_owned(),
+        }
     }
 
     /// Returns the URL of a resource in the database. `path` must be percent-encoded; values of `query` are encoded
     /// here.
-    pub(super) fn url(&self, path: &str, query: &[(String, String)]) -> Result<Url, String> {
+    pub fn url(&self, path: &str, query: &[(String, String)]) -> Result<Url, String> {
         let url = self.url_of(&self.query, path, query)?;
         if keeps_path(&url, &format!("{}{path}", self.path)) {
             Ok(url)
@@ -43,15 +45,16 @@ impl Base {
     }
 
     /// Returns the URL of a request for display: values given by a user are masked.
-    pub(super) fn shown(&self, request: &Request) -> String {
+    pub fn shown(&self, request: &Request) -> String {
         let Request {
             path,
             query,
             secret_query,
             ..
         } = request;
-        let url = self.url_of(&mask_query(&self.query), path, query);
-        let mut shown = url.map_or_else(|_| self.path.clone(), String::from);
+        let mut shown = self
+            .url_of(&mask_query(&self.query), path, query)
+            .map_or_else(|_| self.path.clone(), String::from);
         for (name, _) in secret_query {
             shown.push(if shown.contains('?') { '&' } else { '?' });
             shown.push_str(&mask_query(&format!("{name}=x")));
@@ -73,8 +76,8 @@ impl Base {
                 .map(|(name, value)| format!("{name}={}", encode(value))),
         );
         let mark = if params.is_empty() { "" } else { "?" };
-        let text = format!("{}{path}{mark}{}", self.path, params.join("&"));
-        Url::parse(&text).map_err(|problem| format!("`{}`: {problem}", self.path))
+        Url::parse(&format!("{}{path}{mark}{}", self.path, params.join("&")))
+            .map_err(|problem| format!("`{}`: {problem}", self.path))
     }
 }
 

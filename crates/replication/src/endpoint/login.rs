@@ -13,7 +13,7 @@ use super::location::session_url;
 use super::request::is_of_proxy;
 use super::send::TryFailed;
 use super::sending::Sending;
-use super::session::{Before, Credentials, LoggedIn};
+use super::session::{Credentials, LoggedIn};
 use super::{Cause, Endpoint};
 
 impl Endpoint {
@@ -22,29 +22,28 @@ impl Endpoint {
         // While one request logs in, others wait for its session.
         let mut session = self.0.session.lock().await;
         loop {
-            let now = Instant::now().into_std();
-            let with_basic = match session.before(now) {
-                Before::Send(credentials) => return Ok(credentials),
-                Before::LogIn { with_basic } => with_basic,
-            };
-            let mut login = self.login(with_basic);
-            let _place = self.0.http.place(Some(Lane::Login)).await;
-            let exchange = self.exchange(&mut login, &Credentials::Nothing).await;
-            let (response, _) = exchange.map_err(|failed| match failed {
-                // The unknown host explains more than the failed session.
-                TryFailed::Again | TryFailed::Retry(Cause::UnknownHost) => failed,
-                TryFailed::Retry(cause) | TryFailed::Final(cause) => {
-                    TryFailed::Retry(Cause::NoSession(cause.into()))
-                }
-            })?;
+            if let Some(credentials) = session.before(Instant::now()) {
+                return Ok(credentials);
+            }
+            let mut login = self.login(session.with_basic);
+            let _place = self.0.http.connections().place(Some(Lane::Login)).await;
+            let (response, _) = self
+                .exchange(&mut login, &Credentials::Nothing)
+                .await
+                .map_err(|failed| match failed {
+                    // The unknown host explains more than the failed session.
+                    TryFailed::Again | TryFailed::Retry(Cause::UnknownHost) => failed,
+                    TryFailed::Retry(cause) | TryFailed::Final(cause) => {
+                        TryFailed::Retry(Cause::NoSession(cause.into()))
+                    }
+                })?;
             if response.status().is_redirection() {
                 self.stays(&login.url, &response)?;
             }
             let (status, headers) = (response.status(), response.headers().clone());
             let said = self.drain_shown(response).await;
-            let now = Instant::now().into_std();
             let in_full = |text: &str| format!("{text}: POST {}: {status}: {said}", login.shown);
-            match session.logged_in(status, &headers, now) {
+            match session.logged_in(status, &headers, Instant::now()) {
                 LoggedIn::Known => {}
                 LoggedIn::Refused(text) => {
                     let said = in_full(text);
@@ -69,13 +68,18 @@ impl Endpoint {
             form.append_pair("password", &auth.password);
         }
         let mut headers = self.0.headers.clone();
-        let form_type = HeaderValue::from_static("application/x-www-form-urlencoded");
-        headers.insert(CONTENT_TYPE, form_type);
+        headers.insert(
+            CONTENT_TYPE,
+            HeaderValue::from_static("application/x-www-form-urlencoded"),
+        );
         if with_basic && let Some(basic) = &self.0.basic {
             headers.insert(AUTHORIZATION, basic.clone());
         }
-        let body = RequestBody::Bytes(form.finish().into());
-        self.of_session(Method::POST, headers, body)
+        self.of_session(
+            Method::POST,
+            headers,
+            RequestBody::Bytes(form.finish().into()),
+        )
     }
 
     /// Builds a request about the session.

@@ -74,7 +74,6 @@ use crate::counters::Counter;
 use crate::endpoint::rules::parse_origin;
 
 /// A request of an endpoint in flight.
-#[derive(Debug)]
 pub(crate) struct Permit {
     _own: OwnedSemaphorePermit,
     _place: Place,
@@ -115,20 +114,19 @@ impl Endpoint {
         config: &HttpConfig,
     ) -> Result<Self, RequestFailed> {
         let base_url = Url::parse(&spec.url).map_err(|_| {
-            let cause = Cause::Invalid("its URL is invalid".to_owned());
-            RequestFailed::new(&Method::GET, &spec.shown(), cause)
+            RequestFailed::new(
+                &Method::GET,
+                &spec.shown(),
+                Cause::Invalid("its URL is invalid".to_owned()),
+            )
         })?;
-        let basic = spec.auth.as_ref();
+        let auth = spec.auth.as_ref();
         let session = Session::new(
-            config.sessions && spec.auth.is_some(),
+            config.sessions && auth.is_some(),
             config.session_refresh_interval,
             config.session_min_update_interval,
         );
-        let redirects_to = config
-            .redirects_to
-            .split(',')
-            .filter_map(parse_origin)
-            .collect();
+        let redirects_to = config.redirects_to.split(',').filter_map(parse_origin);
         let connections = settings.http_connections.max(1) as usize;
         Ok(Self(Arc::new(Inner {
             http,
@@ -138,10 +136,10 @@ impl Endpoint {
             base: Base::new(&spec.url),
             base_url,
             server: spec.server().into(),
-            redirects_to,
+            redirects_to: redirects_to.collect(),
             headers: headers(spec),
             auth: spec.auth.clone(),
-            basic: basic.and_then(|auth| sensitive(&auth.header_value())),
+            basic: auth.and_then(|auth| sensitive(&auth.header_value())),
             secrets: Secrets::of(spec),
             proxy: spec.proxy.clone(),
             connections: Arc::new(Semaphore::new(connections)),
@@ -158,15 +156,13 @@ impl Endpoint {
     /// Returns a displayable name of the database. URLs that differ only in parameter values have different names.
     pub(crate) fn tag(&self) -> String {
         let Inner { url, key, .. } = &*self.0;
-        match url == key {
-            true => url.to_string(),
-            // `KEYS` is random in each process: the values cannot be guessed from the hash.
-            false => {
-                static KEYS: OnceLock<RandomState> = OnceLock::new();
-                let hash = KEYS.get_or_init(RandomState::new).hash_one(key);
-                format!("{url} {hash:016x}")
-            }
+        if url == key {
+            return url.to_string();
         }
+        // Random in each process: the values cannot be guessed from the hash.
+        static KEYS: OnceLock<RandomState> = OnceLock::new();
+        let hash = KEYS.get_or_init(RandomState::new).hash_one(key);
+        format!("{url} {hash:016x}")
     }
 
     /// Returns a text from this server with secrets masked.
@@ -192,10 +188,12 @@ impl Endpoint {
     /// Waits for a place among the endpoint's connections, then for one among all; first come, first served.
     async fn permit(&self, lane: Option<Lane>) -> Permit {
         let connections = self.0.connections.clone();
-        let permit = connections.acquire_owned().await;
         Permit {
-            _own: permit.expect("RP-1: the connections of an endpoint are never closed"),
-            _place: self.0.http.place(lane).await,
+            _own: connections
+                .acquire_owned()
+                .await
+                .expect("RP-1: the connections of an endpoint are never closed"),
+            _place: self.0.http.connections().place(lane).await,
         }
     }
 
@@ -253,10 +251,10 @@ pub(crate) fn encode(text: &str) -> String {
 #[serde(default)]
 pub(crate) struct ErrorBody {
     /// Its name, such as `not_found`.
-    pub(crate) error: String,
+    pub error: String,
     /// The reason as text. JSON other than a string is kept as JSON text.
     #[serde(deserialize_with = "text_or_json")]
-    pub(crate) reason: String,
+    pub reason: String,
 }
 
 /// Reads a string's text, anything else as JSON.

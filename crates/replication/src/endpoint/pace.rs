@@ -45,7 +45,7 @@ struct Window {
 
 impl Paces {
     /// Records a request that waited this long.
-    pub(super) fn note(&mut self, server: &Arc<str>, waited: Duration, now: Duration) {
+    pub fn note(&mut self, server: &Arc<str>, waited: Duration, now: Duration) {
         self.turn(now);
         let [current, _] = self.servers.entry(Arc::clone(server)).or_default();
         current.requests += 1;
@@ -53,7 +53,7 @@ impl Paces {
     }
 
     /// Returns the slow servers, ordered by name.
-    pub(super) fn slow(&mut self, now: Duration) -> Vec<SlowServer> {
+    pub fn slow(&mut self, now: Duration) -> Vec<SlowServer> {
         self.turn(now);
         let mut slow: Vec<_> = self
             .servers

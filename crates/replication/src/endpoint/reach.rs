@@ -22,8 +22,8 @@ use crate::spec::EndpointSpec;
 impl EndpointSpec {
     /// Returns the server's origin, such as `http://db.example:5984`; empty for an invalid URL.
     pub fn server(&self) -> String {
-        let url = Url::parse(&self.url);
-        url.map_or_else(|_| String::new(), |url| url.origin().ascii_serialization())
+        Url::parse(&self.url)
+            .map_or_else(|_| String::new(), |url| url.origin().ascii_serialization())
     }
 }
 
@@ -35,10 +35,8 @@ impl Http {
         settings: HttpSettings,
         within: Duration,
     ) -> bool {
-        let Ok(root) = Url::parse(&spec.server()) else {
-            return false;
-        };
-        let Ok(endpoint) = self.endpoint(spec, settings) else {
+        let (Ok(root), Ok(endpoint)) = (Url::parse(&spec.server()), self.endpoint(spec, settings))
+        else {
             return false;
         };
         let shown = root.to_string();
@@ -75,15 +73,12 @@ impl Endpoint {
             None => true,
         };
         // A public database proves nothing about a session, nor a session about a database.
-        let is_let_in = is_known && {
-            let reply = self.request(Request::get("")).await?;
-            reply.status == StatusCode::OK
-        };
+        let is_let_in = is_known && self.request(Request::get("")).await?.status == StatusCode::OK;
         let mut session = self.0.session.lock().await;
         if let Some(epoch) = epoch
             && !is_let_in
         {
-            session.expire(epoch, Instant::now().into_std());
+            session.expire(epoch, Instant::now());
         }
         // After a renewal, the answer is about the new session, not the refused one.
         Ok(is_let_in && session.epoch() == epoch)
@@ -98,8 +93,9 @@ impl Endpoint {
         Ok(match reply.status {
             StatusCode::OK => {
                 let about: Value = reply.json().unwrap_or_default();
-                let user = about["userCtx"].as_object();
-                user.is_none_or(|user| user.get("name").is_some_and(|name| !name.is_null()))
+                about["userCtx"]
+                    .as_object()
+                    .is_none_or(|user| user.get("name").is_some_and(|name| !name.is_null()))
             }
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => false,
             _ => true,

@@ -95,16 +95,20 @@ impl Request {
     /// Asks old servers not to wait for their disks.
     #[must_use]
     pub(crate) fn no_full_commit(self) -> Self {
-        let name = HeaderName::from_static("x-couch-full-commit");
-        self.header(name, HeaderValue::from_static("false"))
+        self.header(
+            HeaderName::from_static("x-couch-full-commit"),
+            HeaderValue::from_static("false"),
+        )
     }
 
     /// Sets a body of JSON, and its type.
     #[must_use]
     pub fn json(self, body: impl Into<Bytes>) -> Self {
-        let json = HeaderValue::from_static("application/json");
-        self.header(reqwest::header::CONTENT_TYPE, json)
-            .body(RequestBody::Bytes(body.into()))
+        self.header(
+            reqwest::header::CONTENT_TYPE,
+            HeaderValue::from_static("application/json"),
+        )
+        .body(RequestBody::Bytes(body.into()))
     }
 
     /// Sets a body; its type is set separately, as a header.
@@ -197,6 +201,11 @@ impl Reply {
         self.asked.excerpt(&self.body)
     }
 
+    /// Returns request, status and body for display.
+    pub(crate) fn told(&self) -> String {
+        format!("{}: {}: {}", self.asked, self.status, self.excerpt())
+    }
+
     /// Returns an error's name and reason for display: from the body if it is a CouchDB error, else the status and the
     /// beginning of the body.
     pub(crate) fn error_and_reason(&self) -> (String, String) {
@@ -220,18 +229,18 @@ impl Reply {
 /// A response with a streamed body.
 #[derive(Debug)]
 pub(crate) struct StreamedReply {
-    pub(crate) asked: SentRequest,
+    pub asked: SentRequest,
     /// Its status: below 500, and neither 408 nor 429.
-    pub(crate) status: StatusCode,
+    pub status: StatusCode,
     /// Its headers. `Content-Encoding` is gone where the body was decoded.
-    pub(crate) headers: HeaderMap,
+    pub headers: HeaderMap,
     /// Its body, decoded while streaming.
-    pub(crate) body: BodyStream,
+    pub body: BodyStream,
 }
 
 impl StreamedReply {
     /// Reads the beginning of an error's body, for display.
-    pub(crate) async fn excerpt(self) -> String {
+    pub async fn excerpt(self) -> String {
         let body = self.body.read_whole(0, ERROR_BODY_MAX).await;
         self.asked.excerpt(&body.unwrap_or_default())
     }

@@ -9,8 +9,6 @@ use std::net::{SocketAddr, ToSocketAddrs};
 
 use tokio::sync::Semaphore;
 
-use blocking;
-
 /// Maximum number of lookups at a time; more wait.
 const LOOKUPS_MAX: usize = 64;
 

@@ -31,7 +31,7 @@ impl Backoff {
         }
     }
 
-    pub(crate) fn wait(&mut self) -> Duration {
+    pub fn wait(&mut self) -> Duration {
         let wait = self.next;
         self.next = wait.saturating_mul(self.factor).min(self.max);
         wait

@@ -14,9 +14,6 @@ use std::net::{IpAddr, SocketAddr};
 use ipnet::IpNet;
 use url::{Host, Url};
 
-/// The entry that matches every host.
-const ANY: &str = "*";
-
 /// `[replicator]` `endpoints_allowed` and `endpoints_denied`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EndpointRules {
@@ -99,8 +96,10 @@ impl EndpointRules {
     ) -> Result<(), EndpointDenied> {
         let address = address.to_canonical();
         let denied = |why| {
-            let place = place(name, Some(address), port);
-            Err(EndpointDenied { place, why })
+            Err(EndpointDenied {
+                place: place(name, Some(address), port),
+                why,
+            })
         };
         let forms = forms(address);
         if let Some(entry) = self
@@ -145,8 +144,10 @@ impl EndpointRules {
         is_looked_up_later: bool,
     ) -> Result<(), EndpointDenied> {
         let denied = |why| {
-            let place = place(Some(name), None, Some(port));
-            Err(EndpointDenied { place, why })
+            Err(EndpointDenied {
+                place: place(Some(name), None, Some(port)),
+                why,
+            })
         };
         let is_about = |entry: &&RuleEntry| entry.is_about(Some(name), &[], Some(port));
         if let Some(entry) = self.denied.iter().find(is_about) {
@@ -234,23 +235,6 @@ fn is_link_local(address: IpAddr) -> bool {
 }
 
 impl Hosts {
-    fn has_name(&self, name: &str) -> bool {
-        let name = name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
-        match self {
-            Self::Any => true,
-            Self::Name(pattern) => matches_name(pattern, &name),
-            Self::Network(_) => false,
-        }
-    }
-
-    fn has_address(&self, address: IpAddr) -> bool {
-        match self {
-            Self::Any => true,
-            Self::Name(_) => false,
-            Self::Network(network) => network.contains(&address),
-        }
-    }
-
     /// Whether it is a link-local network, or a part of one.
     fn is_link_local(&self) -> bool {
         matches!(self, Self::Network(network)
@@ -261,13 +245,17 @@ impl Hosts {
 impl RuleEntry {
     /// Whether it matches a connection to this name, or to one of these addresses, at this port.
     fn is_about(&self, name: Option<&str>, addresses: &[IpAddr], port: Option<u16>) -> bool {
-        let has_name = || name.is_some_and(|name| self.hosts.has_name(name));
-        let has_address = || {
-            addresses
-                .iter()
-                .any(|address| self.hosts.has_address(*address))
-        };
-        (self.port.is_none() || self.port == port) && (has_name() || has_address())
+        if self.port.is_some() && self.port != port {
+            return false;
+        }
+        match &self.hosts {
+            Hosts::Any => true,
+            Hosts::Name(pattern) => name.is_some_and(|name| {
+                let name = name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
+                matches_name(pattern, &name)
+            }),
+            Hosts::Network(network) => addresses.iter().any(|address| network.contains(address)),
+        }
     }
 
     /// Whether it names a port of specific hosts.
@@ -307,7 +295,7 @@ impl RuleEntry {
 
 impl Hosts {
     fn parse(text: &str) -> Option<Self> {
-        if text == ANY {
+        if text == "*" {
             return Some(Self::Any);
         }
         if let Some(network) = network_of(text) {
@@ -340,11 +328,9 @@ fn network_of(text: &str) -> Option<IpNet> {
 }
 
 fn entries(text: &str) -> Result<Vec<RuleEntry>, String> {
-    let texts = text
-        .split(',')
+    text.split(',')
         .map(str::trim)
-        .filter(|text| !text.is_empty());
-    texts
+        .filter(|text| !text.is_empty())
         .map(|text| RuleEntry::parse(text).ok_or_else(|| text.to_owned()))
         .collect()
 }

@@ -12,7 +12,7 @@ use reqwest::header::{
     AUTHORIZATION, CONNECTION, CONTENT_LENGTH, COOKIE, HOST, HeaderMap, HeaderValue, RETRY_AFTER,
 };
 use reqwest::{Method, Response, StatusCode};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 use url::Url;
 
 use super::body::BodyStream;
@@ -116,8 +116,7 @@ impl Endpoint {
 
     fn sending(&self, request: Request) -> Result<Sending, RequestFailed> {
         let query = [&request.query[..], &request.secret_query].concat();
-        let url = self.0.base.url(&request.path, &query);
-        let url = url.map_err(|problem| {
+        let url = self.0.base.url(&request.path, &query).map_err(|problem| {
             RequestFailed::new(&request.method, self.url(), Cause::Invalid(problem))
         })?;
         let shown = shown(self.0.base.shown(&request).as_bytes());
@@ -137,8 +136,9 @@ impl Endpoint {
             headers,
             body,
         } = self.try_once(sending).await?;
-        let length = headers.get(CONTENT_LENGTH);
-        let length = length.and_then(|length| length.to_str().ok()?.parse().ok());
+        let length = headers
+            .get(CONTENT_LENGTH)
+            .and_then(|length| length.to_str().ok()?.parse().ok());
         let body = body
             .read_whole(length.unwrap_or(0), bytes_max)
             .await
@@ -182,9 +182,10 @@ impl Endpoint {
             }
             _ => {}
         }
-        let http = &self.0.http;
-        http.limiter(|limiter, now| limiter.success(&self.0.key, &sending.method, now));
-        let now = Instant::now().into_std();
+        self.0
+            .http
+            .limiter(|limiter, now| limiter.success(&self.0.key, &sending.method, now));
+        let now = Instant::now();
         // Another origin's cookie or refusal does not concern the session.
         let again = sending.trusted
             && self
@@ -239,8 +240,9 @@ impl Endpoint {
     }
 
     async fn wait_for_rate_limit(&self, method: &Method) -> Result<(), TryFailed> {
-        let http = &self.0.http;
-        let wait = http
+        let wait = self
+            .0
+            .http
             .limiter(|limiter, now| limiter.wait(&self.0.key, method, now))
             .ok_or(TryFailed::Final(Cause::MaxBackoff))?;
         if !wait.is_zero() {
@@ -259,7 +261,7 @@ impl Endpoint {
                 body.extend_from_slice(&piece);
             }
         };
-        let _ = tokio::time::timeout(DRAIN_MAX, reading).await;
+        let _ = timeout(DRAIN_MAX, reading).await;
         self.0.secrets.shown(&body)
     }
 
@@ -282,7 +284,7 @@ impl Endpoint {
         if sending.trusted {
             self.authorize(&mut headers, credentials)?;
         }
-        if self.0.http.are_short() && !sending.endless {
+        if self.0.http.connections().are_short() && !sending.endless {
             headers.insert(CONNECTION, HeaderValue::from_static("close"));
         }
         let silence = self.0.settings.connection_timeout;
@@ -334,9 +336,8 @@ impl Endpoint {
             Credentials::Cookie(cookie, _) => {
                 let problem = "the session cookie has bytes that are not allowed in a header";
                 let invalid = || TryFailed::Final(Cause::Session(problem.into()));
-                let value = sensitive(cookie).ok_or_else(invalid)?;
                 // Keeps the user's own cookies.
-                headers.append(COOKIE, value);
+                headers.append(COOKIE, sensitive(cookie).ok_or_else(invalid)?);
             }
         }
         Ok(())
@@ -361,6 +362,6 @@ async fn drain(response: Response) {
         .content_length()
         .is_some_and(|length| length <= DRAINED_BYTES_MAX as u64)
     {
-        let _ = tokio::time::timeout(DRAIN_MAX, response.bytes()).await;
+        let _ = timeout(DRAIN_MAX, response.bytes()).await;
     }
 }

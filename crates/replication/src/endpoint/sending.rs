@@ -14,7 +14,7 @@ use super::body::RequestBody;
 use super::http::own_headers;
 use super::location::{leads, redirected};
 use super::send::TryFailed;
-use super::upload::{Activity, PIECE_BYTES, Pieces, paced};
+use super::upload::{Activity, PIECE_BYTES, paced, pieces};
 use super::{Cause, Endpoint};
 
 /// Maximum number of successive redirects.
@@ -22,26 +22,26 @@ const REDIRECTS_MAX: u32 = 10;
 
 /// A request in flight.
 pub(super) struct Sending {
-    pub(super) method: Method,
+    pub method: Method,
     /// The original URL, for display.
-    pub(super) shown: String,
-    pub(super) url: Url,
-    pub(super) headers: HeaderMap,
-    pub(super) body: RequestBody,
+    pub shown: String,
+    pub url: Url,
+    pub headers: HeaderMap,
+    pub body: RequestBody,
     /// Whether the body was a stream that has been consumed.
-    pub(super) spent: bool,
-    pub(super) redirects: u32,
-    pub(super) renewals: u32,
+    pub spent: bool,
+    pub redirects: u32,
+    pub renewals: u32,
     /// Whether it has never left the original origin: then it carries credentials.
-    pub(super) trusted: bool,
+    pub trusted: bool,
     /// Whether the total duration is unlimited.
-    pub(super) endless: bool,
+    pub endless: bool,
     /// Whether it fetches data for the body of another request that is in flight.
-    pub(super) inside: bool,
+    pub inside: bool,
 }
 
 impl Sending {
-    pub(super) fn new(
+    pub fn new(
         method: Method,
         url: Url,
         shown: String,
@@ -64,18 +64,15 @@ impl Sending {
     }
 
     /// Follows a redirect.
-    pub(super) fn follow(
-        &mut self,
-        response: &Response,
-        endpoint: &Endpoint,
-    ) -> Result<(), TryFailed> {
+    pub fn follow(&mut self, response: &Response, endpoint: &Endpoint) -> Result<(), TryFailed> {
         let failed = |problem: String| TryFailed::Final(Cause::Redirect(problem));
         if self.redirects == REDIRECTS_MAX {
             return Err(failed(format!("more than {REDIRECTS_MAX} times in a row")));
         }
         let mut to = redirected(&self.url, response.headers()).map_err(failed)?;
-        let stays = leads(&endpoint.0.base_url, &mut to, &endpoint.0.redirects_to);
-        if !stays.map_err(TryFailed::Final)? {
+        let stays = leads(&endpoint.0.base_url, &mut to, &endpoint.0.redirects_to)
+            .map_err(TryFailed::Final)?;
+        if !stays {
             self.leave();
         }
         if response.status() == StatusCode::SEE_OTHER {
@@ -107,17 +104,16 @@ impl Sending {
         }
     }
 
-    pub(super) fn take_body(
+    pub fn take_body(
         &mut self,
         headers: &mut HeaderMap,
         activity: &Activity,
     ) -> Result<Option<reqwest::Body>, TryFailed> {
         let activity = activity.clone();
         match std::mem::take(&mut self.body) {
-            RequestBody::Empty if self.spent => {
-                let problem = "it has been sent before".to_owned();
-                Err(TryFailed::Final(Cause::Body(problem)))
-            }
+            RequestBody::Empty if self.spent => Err(TryFailed::Final(Cause::Body(
+                "it has been sent before".to_owned(),
+            ))),
             RequestBody::Empty => {
                 if matches!(self.method, Method::POST | Method::PUT) {
                     headers.insert(CONTENT_LENGTH, HeaderValue::from(0));
@@ -130,7 +126,7 @@ impl Sending {
                 Ok(match bytes.len() {
                     0 => None,
                     1..=PIECE_BYTES => Some(reqwest::Body::from(bytes)),
-                    _ => Some(paced(stream::iter(Pieces(bytes)).map(Ok), activity)),
+                    _ => Some(paced(stream::iter(pieces(bytes)).map(Ok), activity)),
                 })
             }
             RequestBody::Stream { length, stream } => {

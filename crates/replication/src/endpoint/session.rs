@@ -5,10 +5,11 @@
 //! PROMISES  The caller passes in the time. A server without sessions gets Basic credentials.
 //! SOURCE    couch_replicator_auth_session.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use reqwest::StatusCode;
 use reqwest::header::{HeaderMap, WWW_AUTHENTICATE};
+use tokio::time::Instant;
 
 use super::cookie::SessionCookie;
 
@@ -19,7 +20,7 @@ const RENEWED_AFTER: u32 = 9;
 pub(super) struct Session {
     state: State,
     /// Whether the server requires Basic credentials even for the request for a session.
-    with_basic: bool,
+    pub with_basic: bool,
     /// The age at which a session without a `Max-Age` is renewed.
     refresh_interval: Duration,
     /// The age from which a refused request renews a session.
@@ -53,15 +54,6 @@ pub(super) enum Credentials {
     Cookie(String, u64),
 }
 
-/// What to do before a request.
-#[derive(PartialEq, Eq)]
-pub(super) enum Before {
-    /// Send it with these credentials.
-    Send(Credentials),
-    /// Request a session, with Basic credentials or without, then decide again.
-    LogIn { with_basic: bool },
-}
-
 /// The outcome of a request for a session.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum LoggedIn {
@@ -75,39 +67,28 @@ pub(super) enum LoggedIn {
 
 impl Session {
     /// `wanted` is false without credentials, or if sessions are off.
-    pub(super) fn new(
-        wanted: bool,
-        refresh_interval: Duration,
-        min_update_interval: Duration,
-    ) -> Self {
-        let state = if wanted { State::Unknown } else { State::Plain };
+    pub fn new(wanted: bool, refresh_interval: Duration, min_update_interval: Duration) -> Self {
         Self {
-            state,
+            state: if wanted { State::Unknown } else { State::Plain },
             with_basic: false,
             refresh_interval,
             min_update_interval,
         }
     }
 
-    pub(super) fn before(&self, now: Instant) -> Before {
+    /// Returns the credentials of a request; `None` if a session has to be requested first.
+    pub fn before(&self, now: Instant) -> Option<Credentials> {
         match &self.state {
-            State::Plain => Before::Send(Credentials::Basic),
+            State::Plain => Some(Credentials::Basic),
             State::Open(open) if open.renew_at > now => {
-                Before::Send(Credentials::Cookie(open.cookie.clone(), open.epoch))
+                Some(Credentials::Cookie(open.cookie.clone(), open.epoch))
             }
-            _ => Before::LogIn {
-                with_basic: self.with_basic,
-            },
+            _ => None,
         }
     }
 
     /// Handles the answer to the request for a session.
-    pub(super) fn logged_in(
-        &mut self,
-        status: StatusCode,
-        headers: &HeaderMap,
-        now: Instant,
-    ) -> LoggedIn {
+    pub fn logged_in(&mut self, status: StatusCode, headers: &HeaderMap, now: Instant) -> LoggedIn {
         match status {
             _ if matches!(self.state, State::Plain) => LoggedIn::Known,
             StatusCode::OK => match SessionCookie::of(headers) {
@@ -151,7 +132,7 @@ impl Session {
     }
 
     /// Ends the session of this number: the next request begins another.
-    pub(super) fn expire(&mut self, lost: u64, now: Instant) {
+    pub fn expire(&mut self, lost: u64, now: Instant) {
         if let State::Open(open) = &mut self.state
             && open.epoch == lost
         {
@@ -160,7 +141,7 @@ impl Session {
     }
 
     /// Returns the number of the session, if there is one.
-    pub(super) fn epoch(&self) -> Option<u64> {
+    pub fn epoch(&self) -> Option<u64> {
         match &self.state {
             State::Open(open) => Some(open.epoch),
             _ => None,
@@ -168,7 +149,7 @@ impl Session {
     }
 
     /// Handles the answer to a request that carried `sent`. Returns whether to send the request again.
-    pub(super) fn answered(
+    pub fn answered(
         &mut self,
         sent: &Credentials,
         status: StatusCode,
@@ -226,15 +207,13 @@ mod tests {
 
     #[track_caller]
     fn sends(session: &Session, now: Instant) -> Credentials {
-        match session.before(now) {
-            Before::Send(credentials) => credentials,
-            Before::LogIn { .. } => panic!("it asks for a session"),
-        }
+        let credentials = session.before(now);
+        credentials.expect("it asks for a session")
     }
 
     fn open(now: Instant) -> Session {
         let mut session = session();
-        assert!(session.before(now) == Before::LogIn { with_basic: false });
+        assert!(session.before(now).is_none() && !session.with_basic);
         assert_eq!(
             session.logged_in(OK, &cookie("AuthSession=a"), now),
             LoggedIn::Known
@@ -274,14 +253,14 @@ mod tests {
         let mut session = session();
         let asks = HeaderMap::from_iter([(WWW_AUTHENTICATE, HeaderValue::from_static("Basic"))]);
         assert_eq!(session.logged_in(UNAUTHORIZED, &asks, now), LoggedIn::Known);
-        assert!(session.before(now) == Before::LogIn { with_basic: true });
+        assert!(session.before(now).is_none() && session.with_basic);
         assert_eq!(
             session.logged_in(OK, &cookie("AuthSession=a"), now),
             LoggedIn::Known
         );
         let later = now + seconds(550);
         assert!(
-            session.before(later) == Before::LogIn { with_basic: true },
+            session.before(later).is_none() && session.with_basic,
             "it remembers"
         );
         let refused = session.logged_in(UNAUTHORIZED, &asks, later);
@@ -309,11 +288,11 @@ mod tests {
         let now = Instant::now();
         let session = open(now);
         sends(&session, now + seconds(549));
-        assert!(session.before(now + seconds(550)) == Before::LogIn { with_basic: false });
+        assert!(session.before(now + seconds(550)).is_none() && !session.with_basic);
         let mut session = self::session();
         session.logged_in(OK, &cookie("AuthSession=a; Max-Age=100"), now);
         sends(&session, now + seconds(89));
-        assert!(session.before(now + seconds(90)) == Before::LogIn { with_basic: false });
+        assert!(session.before(now + seconds(90)).is_none() && !session.with_basic);
     }
 
     #[test]
@@ -347,7 +326,7 @@ mod tests {
         let sent = sends(&session, now);
         let later = now + seconds(5);
         assert!(session.answered(&sent, UNAUTHORIZED, &HeaderMap::new(), later));
-        assert!(session.before(later) == Before::LogIn { with_basic: false });
+        assert!(session.before(later).is_none() && !session.with_basic);
     }
 
     #[test]
@@ -358,7 +337,7 @@ mod tests {
         let soon = now + seconds(1);
         assert!(!session.answered(&sent, StatusCode::FORBIDDEN, &HeaderMap::new(), soon));
         sends(&session, soon);
-        assert!(session.before(soon + seconds(5)) == Before::LogIn { with_basic: false });
+        assert!(session.before(soon + seconds(5)).is_none() && !session.with_basic);
         assert!(!session.answered(&sent, StatusCode::CONFLICT, &HeaderMap::new(), soon));
     }
 }

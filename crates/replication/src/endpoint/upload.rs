@@ -31,16 +31,12 @@ pub(super) fn paced(
     }))
 }
 
-/// The pieces of a long body, without copies.
-pub(super) struct Pieces(pub(super) Bytes);
-
-impl Iterator for Pieces {
-    type Item = Bytes;
-
-    fn next(&mut self) -> Option<Bytes> {
-        let length = self.0.len().min(PIECE_BYTES);
-        (length > 0).then(|| self.0.split_to(length))
-    }
+/// Returns the pieces of a long body, without copies.
+pub(super) fn pieces(mut body: Bytes) -> impl Iterator<Item = Bytes> {
+    std::iter::from_fn(move || {
+        let length = body.len().min(PIECE_BYTES);
+        (length > 0).then(|| body.split_to(length))
+    })
 }
 
 /// When a part of a request's body was last sent.
@@ -48,7 +44,7 @@ impl Iterator for Pieces {
 pub(super) struct Activity(Arc<Mutex<Instant>>);
 
 impl Activity {
-    pub(super) fn new() -> Self {
+    pub fn new() -> Self {
         Self(Arc::new(Mutex::new(Instant::now())))
     }
 
@@ -57,7 +53,7 @@ impl Activity {
     }
 
     /// Waits until nothing was sent for this long.
-    pub(super) async fn silent_for(&self, silence: Duration) {
+    pub async fn silent_for(&self, silence: Duration) {
         loop {
             let until = *lock(&self.0) + silence;
             if until <= Instant::now() {

@@ -71,8 +71,7 @@ pub async fn fetch_code(source: &Endpoint, filter: &Filter) -> Result<Option<Str
         text: format!("Could not open source database `{url}`: {error}"),
         why: Some(Box::new(error)),
     })?;
-    let text = fetch_ddoc(source, ddoc).await?;
-    code_of(&text, ddoc, name, source).map(Some)
+    code_of(&fetch_ddoc(source, ddoc).await?, ddoc, name, source).map(Some)
 }
 
 /// Reads a design document of the source as JSON text. `ddoc` is without `_design/`.
@@ -86,11 +85,13 @@ pub(super) async fn fetch_ddoc(source: &Endpoint, ddoc: &str) -> Result<String, 
         let text = format!(
             "Couldn't open document `_design/{ddoc}` from source database `{url}`: {problem}"
         );
-        let why = why.map(Box::new);
-        FilterError { kind, text, why }
+        FilterError {
+            kind,
+            text,
+            why: why.map(Box::new),
+        }
     };
-    let reply = source.request(Request::get(path)).await;
-    let reply = reply.map_err(|failed| {
+    let reply = source.request(Request::get(path)).await.map_err(|failed| {
         let kind = match failed.cause {
             Cause::Refused { .. } => FilterErrorKind::Refused,
             // No URL can contain this name.
@@ -100,24 +101,27 @@ pub(super) async fn fetch_ddoc(source: &Endpoint, ddoc: &str) -> Result<String, 
         not_opened(kind, failed.to_string(), Some(failed.into()))
     })?;
     if reply.status != StatusCode::OK {
-        let why = match reply.status {
-            StatusCode::UNAUTHORIZED => Some(Crash::Unauthorized(url.to_owned())),
-            StatusCode::FORBIDDEN => Some(Crash::Forbidden(url.to_owned())),
-            _ => None,
-        };
-        let kind = match reply.status {
-            _ if why.is_some() => FilterErrorKind::Refused,
-            StatusCode::NOT_FOUND => FilterErrorKind::Missing,
-            _ => FilterErrorKind::Unknown,
+        let url = url.to_owned();
+        let (kind, why) = match reply.status {
+            StatusCode::UNAUTHORIZED => (FilterErrorKind::Refused, Some(Crash::Unauthorized(url))),
+            StatusCode::FORBIDDEN => (FilterErrorKind::Refused, Some(Crash::Forbidden(url))),
+            StatusCode::NOT_FOUND => (FilterErrorKind::Missing, None),
+            _ => (FilterErrorKind::Unknown, None),
         };
         let (error, reason) = reply.error_and_reason();
         let status = reply.status.as_u16();
-        let problem = format!("{error}: {reason} (status {status})");
-        return Err(not_opened(kind, problem, why));
+        return Err(not_opened(
+            kind,
+            format!("{error}: {reason} (status {status})"),
+            why,
+        ));
     }
     let text: Box<serde_json::value::RawValue> = reply.json().map_err(|error| {
-        let problem = format!("{error}: {}", reply.excerpt());
-        not_opened(FilterErrorKind::Unknown, problem, None)
+        not_opened(
+            FilterErrorKind::Unknown,
+            format!("{error}: {}", reply.excerpt()),
+            None,
+        )
     })?;
     Ok(text.get().to_owned())
 }

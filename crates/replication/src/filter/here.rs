@@ -12,7 +12,7 @@ use std::ops::Range;
 
 use percent_encoding::percent_decode_str;
 use serde_json::value::{RawValue, to_raw_value};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use tokio::task::yield_now;
 
 use super::code::{code_of, fetch_ddoc};
@@ -20,7 +20,7 @@ use super::{Filter, FilterAt, FilterFunction, FilterKind, FilterPool, FilterRun,
 use crate::crash::Crash;
 use crate::endpoint::Endpoint;
 use crate::id::{Identity, ReplicationId, replication_id};
-use crate::spec::Replication;
+use crate::spec::{Members, Replication};
 use mango::Selector;
 
 /// Maximum number of documents in a batch.
@@ -82,10 +82,9 @@ impl FilterHere {
                 let code =
                     code_of(&text, ddoc, name, source).map_err(|error| failed(error.text))?;
                 if replication_id(replication, identity, Some(&code)) != *id {
-                    let why = format!(
+                    return Err(failed(format!(
                         "the function {ddoc}/{name} has changed at the source since this replication was made"
-                    );
-                    return Err(failed(why));
+                    )));
                 }
                 let kind = FilterKind::Filter {
                     name: name.clone(),
@@ -107,8 +106,10 @@ impl FilterHere {
             let asked = question.len();
             let answer = self.ask(&docs[question]).await.map_err(failed)?;
             if answer.len() != asked {
-                let why = format!("{asked} documents got {} answers", answer.len());
-                return Err(failed(why));
+                return Err(failed(format!(
+                    "{asked} documents got {} answers",
+                    answer.len()
+                )));
             }
             passed.extend(answer);
             // A selector never waits: this lets other tasks run.
@@ -125,14 +126,14 @@ impl FilterHere {
             }
             Self::Selector(selector) => {
                 let matches = |(id, text): &(&str, &RawValue)| {
-                    let matches = selector.matches_checked(text.get());
-                    matches.map_err(|error| format!("document '{id}': {error}"))
+                    selector
+                        .matches_checked(text.get())
+                        .map_err(|error| format!("document '{id}': {error}"))
                 };
                 docs.iter().map(matches).collect()
             }
             Self::Function(run) => {
-                let texts = docs.iter().map(|(_, text)| (*text).to_owned());
-                run(texts.collect()).await
+                run(docs.iter().map(|(_, text)| (*text).to_owned()).collect()).await
             }
         }
     }
@@ -143,16 +144,17 @@ fn failed(why: impl Into<String>) -> Crash {
 }
 
 /// Returns the design document and the view that the parameters of the filter `_view` name.
-fn view(query_params: &Map<String, Value>) -> Option<(&str, &str)> {
+fn view(query_params: &Members) -> Option<(&str, &str)> {
     query_params.get("view")?.as_str()?.split_once('/')
 }
 
 async fn text_of(source: &Endpoint, ddoc: &str) -> Result<String, Crash> {
-    let text = fetch_ddoc(source, ddoc).await;
-    text.map_err(|error| match error.why {
-        Some(crash) => *crash,
-        None => failed(error.text),
-    })
+    fetch_ddoc(source, ddoc)
+        .await
+        .map_err(|error| match error.why {
+            Some(crash) => *crash,
+            None => failed(error.text),
+        })
 }
 
 fn open(
@@ -162,21 +164,18 @@ fn open(
     kind: FilterKind,
 ) -> Result<FilterHere, Crash> {
     let db = source.tag().into();
-    let run = pool.open(FilterFunction { db, ddoc, kind });
-    run.map(FilterHere::Function).map_err(failed)
+    pool.open(FilterFunction { db, ddoc, kind })
+        .map(FilterHere::Function)
+        .map_err(failed)
 }
 
 /// Makes the request that a filter function gets: the one that the source would have received.
-fn request(
-    replication: &Replication,
-    filter: &str,
-    query_params: &Map<String, Value>,
-) -> Box<RawValue> {
+fn request(replication: &Replication, filter: &str, query_params: &Members) -> Box<RawValue> {
     let url = url::Url::parse(&replication.source.url);
     let path = url.as_ref().map_or("", |url| url.path());
     let raw = path.trim_matches('/');
     let db = percent_decode_str(raw).decode_utf8_lossy();
-    let mut query = Map::new();
+    let mut query = Members::new();
     query.insert("filter".to_owned(), filter.into());
     for (name, value) in query_params {
         query.insert(name.clone(), param_text(value).into());

@@ -10,11 +10,12 @@ mod code;
 mod here;
 mod pool;
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 pub use self::code::{FilterError, FilterErrorKind, fetch_code};
 pub use self::here::FilterHere;
 pub use self::pool::{FilterFunction, FilterKind, FilterPool, FilterRun};
+use super::spec::Members;
 
 /// Selects the documents of a replication.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -25,13 +26,13 @@ pub enum Filter {
     /// Documents with these ids: decoded, sorted, unique.
     DocIds(Vec<String>),
     /// Documents that match this selector.
-    Selector(Map<String, Value>),
+    Selector(Members),
     /// `_view`, or another built-in filter of the source: its name starts with `_`.
     BuiltIn {
         /// The name, including the underscore.
         name: String,
         /// Parameters, in their original order.
-        query_params: Map<String, Value>,
+        query_params: Members,
     },
     /// A function in a design document of the source.
     Function {
@@ -40,7 +41,7 @@ pub enum Filter {
         /// The filter's name in it.
         name: String,
         /// Parameters, in their original order.
-        query_params: Map<String, Value>,
+        query_params: Members,
     },
 }
 

@@ -41,8 +41,7 @@ impl FromStr for ReplicationId {
     /// a blank.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let text = text.replace(' ', "+");
-        let at = text.find('+').unwrap_or(text.len());
-        let (base, ext) = text.split_at(at);
+        let (base, ext) = text.split_at(text.find('+').unwrap_or(text.len()));
         Ok(Self {
             base: base.to_owned(),
             ext: ext.to_owned(),

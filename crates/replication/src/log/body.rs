@@ -93,8 +93,9 @@ impl LogBody {
     pub(super) fn parse(document: &[u8]) -> Result<(Option<String>, Self), serde_json::Error> {
         let mut members: RawObject<'_> = serde_json::from_slice(document)?;
         members.remove("_id");
-        let rev = members.remove("_rev");
-        let rev = rev.and_then(|rev| serde_json::from_str(rev.get()).ok());
+        let rev = members
+            .remove("_rev")
+            .and_then(|rev| serde_json::from_str(rev.get()).ok());
         Ok((rev, Self::of(members.into_owned())))
     }
 

@@ -34,8 +34,8 @@ pub struct CheckpointLog {
     pub(crate) id: String,
     /// Its revision; `None` if it does not exist yet.
     pub(crate) rev: Option<String>,
-    /// Whether it was found under the id of an older version, and does not exist under its own yet.
-    pub(crate) is_older: bool,
+    /// Whether it was found under the id of an older version, and does not exist under its own yet: see [`renew`].
+    pub is_older: bool,
     /// Its content.
     pub body: LogBody,
 }
@@ -80,13 +80,6 @@ pub enum LogError {
 impl From<serde_json::Error> for LogError {
     fn from(error: serde_json::Error) -> Self {
         Self::Nonsense(error.to_string())
-    }
-}
-
-impl CheckpointLog {
-    /// Whether it was found under the id of an older version, and does not exist under the newest: see [`renew`].
-    pub const fn is_older(&self) -> bool {
-        self.is_older
     }
 }
 
@@ -184,8 +177,10 @@ impl<'a> LogIds<'a> {
             let [_newest, older @ ..] = base_ids(self.replication, self.identity, code.as_deref());
             Ok(older.to_vec())
         };
-        let older = self.older.get_or_try_init(computing).await;
-        older.map(Vec::as_slice)
+        self.older
+            .get_or_try_init(computing)
+            .await
+            .map(Vec::as_slice)
     }
 }
 
@@ -235,9 +230,8 @@ async fn read(endpoint: &Endpoint, id: &str) -> Result<Option<CheckpointLog>, Lo
     }
     let (rev, body) = LogBody::parse(&reply.body)
         .map_err(|error| LogError::Nonsense(format!("{id}: {error}")))?;
-    let id = id.to_owned();
     Ok(Some(CheckpointLog {
-        id,
+        id: id.to_owned(),
         rev,
         is_older: false,
         body,
@@ -291,11 +285,10 @@ pub async fn checkpoint(
     target: &mut Side,
     checkpoint: &Checkpoint<'_>,
 ) -> Result<LogBody, CheckpointError> {
-    let (of_source, of_target) = futures_util::future::join(
+    let (of_source, of_target) = tokio::join!(
         ensure_full_commit(&source.endpoint),
         ensure_full_commit(&target.endpoint),
-    )
-    .await;
+    );
     let of_target = of_target.map_err(CheckpointError::at("Failure on target commit"))?;
     let of_source = of_source.map_err(CheckpointError::at("Failure on source commit"))?;
     match (
@@ -308,12 +301,14 @@ pub async fn checkpoint(
         (false, false) => return Err(CheckpointError::Restarted("source and target")),
     }
     let body = checkpoint.body();
-    let failed = CheckpointError::at("Error updating the source checkpoint document");
-    let written = write(&source.endpoint, &mut source.log, &body).await;
-    written.map_err(failed)?;
-    let failed = CheckpointError::at("Error updating the target checkpoint document");
-    let written = write(&target.endpoint, &mut target.log, &body).await;
-    written.map_err(failed)?;
+    for (side, step) in [
+        (source, "Error updating the source checkpoint document"),
+        (target, "Error updating the target checkpoint document"),
+    ] {
+        write(&side.endpoint, &mut side.log, &body)
+            .await
+            .map_err(CheckpointError::at(step))?;
+    }
     Ok(body)
 }
 
@@ -323,8 +318,7 @@ pub async fn checkpoint(
 /// A database is gone, denies access or was replaced, or the source was set back: the next run determines where to
 /// continue.
 pub async fn check_databases(source: &Side, target: &Side, read: &Seq) -> Result<(), Crash> {
-    let both = futures_util::future::join(db_info(&source.endpoint), db_info(&target.endpoint));
-    let (of_source, of_target) = both.await;
+    let (of_source, of_target) = tokio::join!(db_info(&source.endpoint), db_info(&target.endpoint));
     let (of_source, of_target) = (of_source?, of_target?);
     let ends = (of_source.update_seq.as_number(), read.as_number());
     let error = if !source.lives_since(&of_source.instance_start_time) {
@@ -360,8 +354,9 @@ pub(crate) async fn ensure_full_commit(endpoint: &Endpoint) -> Result<String, Lo
         #[serde(deserialize_with = "text_or_json")]
         instance_start_time: String,
     }
-    let request = Request::post("_ensure_full_commit").json("");
-    let reply = endpoint.request(request).await?;
+    let reply = endpoint
+        .request(Request::post("_ensure_full_commit").json(""))
+        .await?;
     if reply.status != StatusCode::CREATED {
         return Err(refused(&reply));
     }
@@ -391,9 +386,11 @@ pub(crate) async fn write(
     let rev = match reply.status.as_u16() {
         200..=202 => Some(reply.json::<Written>()?.rev),
         409 => {
-            let there = read(endpoint, &log.id).await?;
-            let same = there.filter(|there| there.body.says_the_same_as(body));
-            same.ok_or(LogError::Conflict)?.rev
+            read(endpoint, &log.id)
+                .await?
+                .filter(|there| there.body.says_the_same_as(body))
+                .ok_or(LogError::Conflict)?
+                .rev
         }
         _ => return Err(refused(&reply)),
     };

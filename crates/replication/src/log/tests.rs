@@ -129,7 +129,7 @@ fn body_at(seq: &str, history: &[HistoryEntry], by_doc_ids: bool) -> LogBody {
             by_doc_ids,
             owner_epoch: None,
         },
-        seq: &Seq::from_json(seq).unwrap(),
+        seq: &serde_json::from_str::<Seq>(seq).unwrap(),
         end_time: SystemTime::UNIX_EPOCH + Duration::from_secs(1_383_817_337),
         stats: &STATS,
     }
@@ -190,7 +190,10 @@ fn a_history_keeps_fifty_sessions_and_one_per_run() {
     let third = body_at("3", &history, false).members.to_string();
     let (_, again) = LogBody::parse(third.as_bytes()).unwrap();
     assert_eq!(again.history.len(), HISTORY_MAX);
-    assert_eq!(again.history[0].recorded_seq, Seq::from_json("3"));
+    assert_eq!(
+        again.history[0].recorded_seq,
+        serde_json::from_str::<Seq>("3").ok()
+    );
     assert_eq!(again.history[0].stats, STATS);
     assert_eq!(compare(&again, &again).history[0].stats, STATS);
 }
@@ -282,15 +285,18 @@ async fn a_log_of_an_older_version_is_rewritten_under_the_newest_id_by_renew() {
     let ids = LogIds::new(newest, &replication, &identity, &endpoint);
     let mut log = find(&endpoint, &ids).await.unwrap();
     assert_eq!(log.id, format!("_local/{newest}"));
-    assert_eq!(log.body.source_last_seq, Seq::from_json("7"));
-    assert_eq!((log.rev.as_deref(), log.is_older()), (None, true));
+    assert_eq!(
+        log.body.source_last_seq,
+        serde_json::from_str::<Seq>("7").ok()
+    );
+    assert_eq!((log.rev.as_deref(), log.is_older), (None, true));
     assert_eq!(server.lines().len(), 3, "nothing was written");
     renew(&endpoint, &mut log).await.unwrap();
-    assert_eq!((log.rev.as_deref(), log.is_older()), (Some("0-1"), false));
+    assert_eq!((log.rev.as_deref(), log.is_older), (Some("0-1"), false));
     assert_eq!(server.lines()[3..], [format!("PUT /db/_local/{newest}")]);
     let again = find(&endpoint, &ids).await.unwrap();
     assert_eq!(again.body.session_id.as_deref(), Some("s"));
-    assert_eq!((server.lines().len(), again.is_older()), (5, false));
+    assert_eq!((server.lines().len(), again.is_older), (5, false));
 }
 
 #[tokio::test]
@@ -482,7 +488,7 @@ async fn a_check_finds_a_database_that_was_deleted_recreated_or_restored() {
             )
         });
         let ((source, _one), (target, _two)) = (source.await, target.await);
-        let read = Seq::from_json("9").unwrap();
+        let read = serde_json::from_str::<Seq>("9").unwrap();
         let looked = check_databases(&source, &target, &read).await;
         looked.err().map(|crash| crash.short())
     };
@@ -547,7 +553,7 @@ async fn checkpointed(
     };
     let record = Checkpoint {
         run: &run,
-        seq: &Seq::from_json("9").unwrap(),
+        seq: &serde_json::from_str::<Seq>("9").unwrap(),
         end_time: SystemTime::UNIX_EPOCH,
         stats: &STATS,
     };
@@ -566,7 +572,10 @@ fn committed(instance_start_time: &str) -> Answer {
 async fn a_checkpoint_is_written_to_both_sides_after_both_have_committed() {
     let (result, lines) =
         checkpointed(("1", committed("1")), ("2", committed("2")), [201, 202]).await;
-    assert_eq!(result.unwrap().source_last_seq, Seq::from_json("9"));
+    assert_eq!(
+        result.unwrap().source_last_seq,
+        serde_json::from_str::<Seq>("9").ok()
+    );
     for lines in lines {
         assert_eq!(lines, ["POST /db/_ensure_full_commit", "PUT /db/_local/x"]);
     }

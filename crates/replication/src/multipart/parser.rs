@@ -55,15 +55,10 @@ pub struct Headers(Vec<(String, String)>);
 impl Headers {
     /// Returns the value of a header, ignoring the case of its name.
     pub fn get(&self, name: &str) -> Option<&str> {
-        let found = self
-            .0
+        self.0
             .iter()
-            .find(|(known, _)| known.eq_ignore_ascii_case(name));
-        found.map(|(_, value)| value.as_str())
-    }
-
-    pub(crate) fn content_type(&self) -> Option<ContentType<'_>> {
-        self.get("content-type").map(ContentType::parse)
+            .find(|(known, _)| known.eq_ignore_ascii_case(name))
+            .map(|(_, value)| value.as_str())
     }
 
     fn parse(block: &[u8]) -> Result<Self, MultipartError> {
@@ -73,7 +68,7 @@ impl Headers {
             if line.is_empty() {
                 continue;
             }
-            let text = std::str::from_utf8(line).map_err(|_| MultipartError::BadHeaders)?;
+            let text = str::from_utf8(line).map_err(|_| MultipartError::BadHeaders)?;
             let (name, value) = text.split_once(':').ok_or(MultipartError::BadHeaders)?;
             headers.push((name.trim().to_owned(), value.trim().to_owned()));
         }
@@ -85,7 +80,7 @@ impl Headers {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ContentType<'a> {
     /// The type as written, for example `application/json`.
-    pub(crate) essence: &'a str,
+    pub essence: &'a str,
     parameters: &'a str,
 }
 
@@ -100,23 +95,28 @@ impl<'a> ContentType<'a> {
     }
 
     /// Returns whether it is this type.
-    pub(crate) fn is(&self, essence: &str) -> bool {
+    pub fn is(&self, essence: &str) -> bool {
         self.essence.eq_ignore_ascii_case(essence)
     }
 
     /// Returns whether it is any multipart type.
-    pub(crate) fn is_multipart(&self) -> bool {
-        let kind = self.essence.split('/').next().unwrap_or_default();
-        kind.eq_ignore_ascii_case("multipart")
+    pub fn is_multipart(&self) -> bool {
+        self.essence
+            .split('/')
+            .next()
+            .unwrap_or_default()
+            .eq_ignore_ascii_case("multipart")
     }
 
     /// Returns a parameter without its quotes.
-    pub(crate) fn parameter(&self, name: &str) -> Option<&'a str> {
+    pub fn parameter(&self, name: &str) -> Option<&'a str> {
         // No relevant parameter has a semicolon in its quotes.
         self.parameters.split(';').find_map(|parameter| {
             let (known, value) = parameter.split_once('=')?;
-            let found = known.trim().eq_ignore_ascii_case(name);
-            found.then(|| value.trim().trim_matches('"'))
+            known
+                .trim()
+                .eq_ignore_ascii_case(name)
+                .then(|| value.trim().trim_matches('"'))
         })
     }
 }

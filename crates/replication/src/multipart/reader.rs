@@ -42,7 +42,7 @@ impl<C: Chunks> Multipart<C> {
     ///
     /// # Errors
     /// The stream broke, or is not a multipart body.
-    pub(crate) async fn next_part(&mut self) -> Result<Option<Headers>, BodyFailed> {
+    pub async fn next_part(&mut self) -> Result<Option<Headers>, BodyFailed> {
         while self.chunk().await?.is_some() {}
         match self.piece().await? {
             Piece::Headers(headers) => {
@@ -57,7 +57,7 @@ impl<C: Chunks> Multipart<C> {
     ///
     /// # Errors
     /// The stream broke.
-    pub(crate) async fn finish(&mut self) -> Result<(), BodyFailed> {
+    pub async fn finish(&mut self) -> Result<(), BodyFailed> {
         while self.next_part().await?.is_some() {}
         while self.chunks.chunk().await?.is_some() {}
         Ok(())
@@ -95,6 +95,7 @@ impl<C: Chunks> Chunks for Multipart<C> {
 mod tests {
     use super::*;
     use crate::endpoint::collect;
+    use crate::multipart::parser::ContentType;
 
     /// A body in pieces of this size.
     struct Pieces(Bytes, usize);
@@ -129,7 +130,7 @@ mod tests {
             assert!(inner.next_part().await.unwrap().is_none());
             inner.finish().await.unwrap();
             let headers = outer.next_part().await.unwrap().unwrap();
-            let kind = headers.content_type().unwrap();
+            let kind = ContentType::parse(headers.get("content-type").unwrap());
             assert_eq!(kind.parameter("error"), Some("true"));
             assert!(outer.next_part().await.unwrap().is_none());
         }

@@ -15,13 +15,13 @@ use bytes::Bytes;
 /// An attachment whose bytes follow the document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Following {
-    pub(crate) name: String,
+    pub name: String,
     /// Its content type, from the document.
-    pub(crate) content_type: String,
+    pub content_type: String,
     /// Its length in the stored encoding, in bytes.
-    pub(crate) length: u64,
+    pub length: u64,
     /// The stored encoding, for example `gzip`.
-    pub(crate) encoding: Option<String>,
+    pub encoding: Option<String>,
 }
 
 /// The whole body except the attachments' bytes.
@@ -29,11 +29,11 @@ pub(crate) struct Following {
 pub(crate) struct Layout {
     boundary: String,
     /// The text before the bytes of each attachment; the first contains the document.
-    pub(crate) before: Vec<Bytes>,
+    pub before: Vec<Bytes>,
     /// The text at the end.
-    pub(crate) end: Bytes,
+    pub end: Bytes,
     /// The length of the whole body.
-    pub(crate) length: u64,
+    pub length: u64,
 }
 
 impl Layout {
@@ -63,7 +63,7 @@ impl Layout {
     }
 
     /// Returns the content type of the body.
-    pub(crate) fn content_type(&self) -> String {
+    pub fn content_type(&self) -> String {
         format!("multipart/related; boundary=\"{}\"", self.boundary)
     }
 }

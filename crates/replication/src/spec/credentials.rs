@@ -14,8 +14,8 @@ use serde_json::Value;
 /// A name and a password.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct BasicAuth {
-    pub(crate) user: String,
-    pub(crate) password: String,
+    pub user: String,
+    pub password: String,
 }
 
 impl BasicAuth {
@@ -39,7 +39,7 @@ impl BasicAuth {
     }
 
     /// Returns the value of the header `Authorization`. It is a secret.
-    pub(crate) fn header_value(&self) -> String {
+    pub fn header_value(&self) -> String {
         let both = format!("{}:{}", self.user, self.password);
         format!("Basic {}", BASE64.encode(both.as_bytes()))
     }
@@ -95,7 +95,7 @@ fn basic<'v>(name: &str, value: &'v str) -> Option<&'v str> {
 fn decode(encoded: &str) -> Option<BasicAuth> {
     let unpadded = encoded.trim().trim_end_matches('=');
     let bytes = BASE64_NOPAD.decode(unpadded.as_bytes()).ok()?;
-    BasicAuth::split(std::str::from_utf8(&bytes).ok()?)
+    BasicAuth::split(str::from_utf8(&bytes).ok()?)
 }
 
 #[cfg(test)]

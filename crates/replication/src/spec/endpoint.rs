@@ -25,7 +25,9 @@ impl EndpointSpec {
             None | Some(Value::Null) => {
                 return Err(SpecError::invalid("Missing replicator database"));
             }
-            Some(Value::String(url)) if !is_http(url) => {
+            Some(Value::String(url))
+                if !url.starts_with("http://") && !url.starts_with("https://") =>
+            {
                 return Err(SpecError::invalid("local_endpoints_not_supported"));
             }
             Some(Value::String(url)) => (url, None, None),
@@ -35,7 +37,7 @@ impl EndpointSpec {
             },
             Some(_) => return Err(wrong_url()),
         };
-        let (url, url_auth) = split_url(url);
+        let (mut url, url_auth) = split_url(url);
         let parsed = url::Url::parse(&url).map_err(|_| wrong_url())?;
         let allowed = &defaults.valid_endpoint_protocols;
         if !parsed.has_host() || !allowed.iter().any(|scheme| scheme == parsed.scheme()) {
@@ -46,46 +48,35 @@ impl EndpointSpec {
             return Err(wrong_url());
         }
         let mut headers = parse_headers(name, headers)?;
-        let bytes = url.len()
-            + headers
-                .iter()
-                .map(|(name, value)| name.len() + value.len())
-                .sum::<usize>();
+        let lengths = headers.iter().map(|(name, value)| name.len() + value.len());
+        let bytes = url.len() + lengths.sum::<usize>();
         if bytes > URL_BYTES_MAX {
-            let text = format!(
+            return Err(SpecError::invalid(format!(
                 "`{name}`: its url and headers have {bytes} bytes, at most {URL_BYTES_MAX} are allowed"
-            );
-            return Err(SpecError::invalid(text));
+            )));
         }
         let header_auth = split_headers(&mut headers);
         let auth = match auth {
             None | Some(Value::Object(_)) => auth.and_then(BasicAuth::of_auth),
             Some(_) => {
-                let text = format!("`auth` of `{name}`: must be a JSON object");
-                return Err(SpecError::invalid(text));
+                return Err(SpecError::invalid(format!(
+                    "`auth` of `{name}`: must be a JSON object"
+                )));
             }
         };
         let proxy = proxy
             .map(|url| ProxySpec::parse(url, &defaults.valid_proxy_protocols))
             .transpose()?;
+        if !url.contains('?') && !url.ends_with('/') {
+            url.push('/');
+        }
         Ok(Self {
-            url: with_slash(url),
+            url,
             auth: auth.or(url_auth).or(header_auth),
             headers,
             proxy,
         })
     }
-}
-
-fn is_http(url: &str) -> bool {
-    url.starts_with("http://") || url.starts_with("https://")
-}
-
-fn with_slash(mut url: String) -> String {
-    if !url.contains('?') && !url.ends_with('/') {
-        url.push('/');
-    }
-    url
 }
 
 fn parse_headers(side: &str, headers: Option<&Value>) -> Result<Vec<(String, String)>, SpecError> {

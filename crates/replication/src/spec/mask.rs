@@ -7,7 +7,8 @@
 
 use super::credentials::{split_url, user_info};
 
-const MASK: &str = "*****";
+/// The mask of a secret.
+pub(crate) const MASK: &str = "*****";
 
 /// Returns URL parameters, without the `?`, with masked values. A parameter without `=` counts as a value.
 pub(crate) fn mask_query(query: &str) -> String {

@@ -25,13 +25,16 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 pub(crate) use self::credentials::BasicAuth;
-pub(crate) use self::mask::{mask_params, mask_query};
+pub(crate) use self::mask::{MASK, mask_params, mask_query};
 pub use self::mask::{mask_url, strip_url};
 pub use self::options::{Lowered, TUNING, members};
 pub use self::parse::CallBody;
 pub(crate) use self::proxy::ProxySpec;
 use super::filter::{Filter, FilterAt};
 use super::seq::Seq;
+
+/// The members of a JSON object.
+pub type Members = Map<String, Value>;
 
 /// One replication: source, target, options, and user.
 #[derive(Clone, Debug)]
@@ -66,8 +69,10 @@ impl Replication {
     /// keeps its history when its document gets one. The hash may differ between versions of the program.
     pub fn digest(&self) -> String {
         let sides = [&self.source, &self.target].map(EndpointSpec::digested);
-        let asked = format!("{sides:?} {}", self.options.digested());
-        HEXLOWER.encode(&Md5::digest(asked))
+        HEXLOWER.encode(&Md5::digest(format!(
+            "{sides:?} {}",
+            self.options.digested()
+        )))
     }
 
     /// Whether it has no document. A replication without one is not retried after a failure.
@@ -98,8 +103,10 @@ impl EndpointSpec {
     /// Returns all fields, including secrets, for [`Replication::digest`].
     fn digested(&self) -> impl fmt::Debug {
         let header = |auth: &BasicAuth| auth.header_value();
-        let proxy = self.proxy.as_ref();
-        let proxy = proxy.map(|proxy| (proxy.url(), proxy.auth().as_ref().map(header)));
+        let proxy = self
+            .proxy
+            .as_ref()
+            .map(|proxy| (proxy.url(), proxy.auth().as_ref().map(header)));
         let auth = self.auth.as_ref().map(header);
         (&self.url, auth, &self.headers, proxy)
     }
@@ -107,19 +114,16 @@ impl EndpointSpec {
     /// Returns the server with the same credentials, and the database's name there: `http://h/prefix/a%2Fb` is `a/b`
     /// of `http://h/prefix/`. `None` if the URL has no path.
     pub(crate) fn server_and_database(&self) -> Option<(Self, String)> {
-        let (path, query) = match self.url.split_once('?') {
-            Some((path, query)) => (path, format!("?{query}")),
-            None => (self.url.as_str(), String::new()),
-        };
+        let end = self.url.find('?').unwrap_or(self.url.len());
+        let (path, query) = self.url.split_at(end);
         let (server, name) = path.trim_end_matches('/').rsplit_once('/')?;
         if server.ends_with('/') {
             return None;
         }
         let name = percent_decode_str(name).decode_utf8().ok()?.into_owned();
-        let url = format!("{server}/{query}");
         Some((
             Self {
-                url,
+                url: format!("{server}/{query}"),
                 ..self.clone()
             },
             name,
@@ -152,7 +156,7 @@ pub struct Options {
     /// Creates a missing target.
     pub create_target: bool,
     /// Parameters for creating the target, as for `PUT /db`: `q`, `n`, `partitioned`.
-    pub create_target_params: Map<String, Value>,
+    pub create_target_params: Members,
     /// Replicates only the winning revision of each document.
     pub(crate) winning_revs_only: bool,
     pub filter: Filter,
@@ -163,7 +167,7 @@ pub struct Options {
     /// Options with configurable defaults.
     pub tuning: Tuning,
     /// The options with configurable defaults that the body sets.
-    pub(crate) given: Map<String, Value>,
+    pub(crate) given: Members,
 }
 
 /// Options with configurable defaults.

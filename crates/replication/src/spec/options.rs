@@ -10,9 +10,9 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use percent_encoding::percent_decode_str;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
-use super::{Defaults, Options, SpecError, Tuning};
+use super::{Defaults, Members, Options, SpecError, Tuning};
 use crate::filter::{Filter, FilterAt};
 use crate::seq::Seq;
 
@@ -79,9 +79,8 @@ impl Options {
     /// Returns whether two bodies request the same options, regardless of the configured defaults, which may have
     /// changed between parsing the one and the other.
     pub(super) fn same_as(&self, other: &Self) -> bool {
-        let tuning = other.tuning.clone();
         let with_its_defaults = Self {
-            tuning,
+            tuning: other.tuning.clone(),
             ..self.clone()
         };
         with_its_defaults == *other
@@ -107,7 +106,7 @@ impl Options {
     }
 
     /// Parses the options of a body; ignores other members.
-    pub(super) fn parse(body: &Map<String, Value>, defaults: &Defaults) -> Result<Self, SpecError> {
+    pub(super) fn parse(body: &Members, defaults: &Defaults) -> Result<Self, SpecError> {
         let filter = filter(body)?;
         let given = body
             .iter()
@@ -134,17 +133,16 @@ impl Options {
 }
 
 impl Tuning {
-    fn parse(body: &Map<String, Value>, defaults: &Self) -> Result<Self, SpecError> {
+    fn parse(body: &Members, defaults: &Self) -> Result<Self, SpecError> {
         let flag = |name, default| boolean(body, name, default);
         let number = |name, default, range| {
-            let number = integer(body, name, range)?;
-            Ok::<_, SpecError>(number.unwrap_or(default))
+            let number = integer(body, name, range);
+            number.map(|number| number.unwrap_or(default))
         };
         let time = |name, default| {
-            let milliseconds = integer(body, name, TIME)?;
-            Ok::<_, SpecError>(
-                milliseconds.map_or(default, |time| Duration::from_millis(time.into())),
-            )
+            let number = integer(body, name, TIME);
+            let milliseconds = |time: u32| Duration::from_millis(time.into());
+            number.map(|number| number.map_or(default, milliseconds))
         };
         Ok(Self {
             use_checkpoints: flag("use_checkpoints", defaults.use_checkpoints)?,
@@ -186,11 +184,7 @@ impl Tuning {
     }
 }
 
-pub(super) fn boolean(
-    body: &Map<String, Value>,
-    name: &str,
-    default: bool,
-) -> Result<bool, SpecError> {
+pub(super) fn boolean(body: &Members, name: &str, default: bool) -> Result<bool, SpecError> {
     match body.get(name) {
         None => Ok(default),
         Some(Value::Bool(value)) => Ok(*value),
@@ -200,11 +194,7 @@ pub(super) fn boolean(
     }
 }
 
-fn object(
-    body: &Map<String, Value>,
-    name: &str,
-    what: &str,
-) -> Result<Option<Map<String, Value>>, SpecError> {
+fn object(body: &Members, name: &str, what: &str) -> Result<Option<Members>, SpecError> {
     match body.get(name) {
         None => Ok(None),
         Some(Value::Object(members)) => Ok(Some(members.clone())),
@@ -214,7 +204,7 @@ fn object(
 
 /// Parses an integer, or a string of digits.
 fn integer(
-    body: &Map<String, Value>,
+    body: &Members,
     name: &str,
     range: RangeInclusive<u32>,
 ) -> Result<Option<u32>, SpecError> {
@@ -224,18 +214,19 @@ fn integer(
         Some(Value::String(digits)) => digits.parse().ok(),
         Some(_) => None,
     };
-    let fits = number
+    number
         .and_then(|number| u32::try_from(number).ok())
-        .filter(|number| range.contains(number));
-    fits.map(Some).ok_or_else(|| {
-        let (least, most) = range.into_inner();
-        SpecError::bad(format!(
-            "parameter `{name}` must be an integer from {least} to {most}"
-        ))
-    })
+        .filter(|number| range.contains(number))
+        .map(Some)
+        .ok_or_else(|| {
+            let (least, most) = range.into_inner();
+            SpecError::bad(format!(
+                "parameter `{name}` must be an integer from {least} to {most}"
+            ))
+        })
 }
 
-fn filter(body: &Map<String, Value>) -> Result<Filter, SpecError> {
+fn filter(body: &Members) -> Result<Filter, SpecError> {
     let query_params = object(body, "query_params", "an object")?.unwrap_or_default();
     let doc_ids = doc_ids(body)?;
     let selector = object(body, "selector", "a JSON object")?;
@@ -249,15 +240,14 @@ fn filter(body: &Map<String, Value>) -> Result<Filter, SpecError> {
             Ok(Filter::Selector(selector))
         }
         (None, Some(name), None) => named_filter(name, query_params),
-        _ => {
-            let text = "`doc_ids`,`filter`,`selector` are mutually exclusive";
-            Err(SpecError::bad(text))
-        }
+        _ => Err(SpecError::bad(
+            "`doc_ids`,`filter`,`selector` are mutually exclusive",
+        )),
     }
 }
 
 /// Parses where the filter runs. Without a filter the option has no effect.
-fn filter_at(body: &Map<String, Value>, filter: &Filter) -> Result<FilterAt, SpecError> {
+fn filter_at(body: &Members, filter: &Filter) -> Result<FilterAt, SpecError> {
     let at = word(body, "filter_at", "`source` or `settee`")?.unwrap_or_default();
     match (at, filter) {
         (FilterAt::Settee, Filter::BuiltIn { name, .. })
@@ -273,20 +263,18 @@ fn filter_at(body: &Map<String, Value>, filter: &Filter) -> Result<FilterAt, Spe
 }
 
 /// Parses a member whose value is one of a few words; `words` lists them for the error.
-fn word<T: FromStr>(
-    body: &Map<String, Value>,
-    name: &str,
-    words: &str,
-) -> Result<Option<T>, SpecError> {
+fn word<T: FromStr>(body: &Members, name: &str, words: &str) -> Result<Option<T>, SpecError> {
     let Some(value) = body.get(name).filter(|value| !value.is_null()) else {
         return Ok(None);
     };
-    let word = value.as_str().and_then(|word| word.parse().ok());
-    word.map(Some)
+    value
+        .as_str()
+        .and_then(|word| word.parse().ok())
+        .map(Some)
         .ok_or_else(|| SpecError::bad(format!("parameter `{name}` must be {words}")))
 }
 
-fn doc_ids(body: &Map<String, Value>) -> Result<Option<Vec<String>>, SpecError> {
+fn doc_ids(body: &Members) -> Result<Option<Vec<String>>, SpecError> {
     let ids = match body.get("doc_ids") {
         None | Some(Value::Null) => return Ok(None),
         Some(Value::Array(ids)) => ids,
@@ -307,7 +295,7 @@ fn doc_ids(body: &Map<String, Value>) -> Result<Option<Vec<String>>, SpecError> 
     Ok(Some(ids))
 }
 
-fn named_filter(name: &Value, query_params: Map<String, Value>) -> Result<Filter, SpecError> {
+fn named_filter(name: &Value, query_params: Members) -> Result<Filter, SpecError> {
     let wrong = || SpecError::invalid("Invalid filter. Must match `ddocname/filtername`.");
     let name = name.as_str().ok_or_else(wrong)?;
     if name == "_view" {
@@ -317,8 +305,10 @@ fn named_filter(name: &Value, query_params: Map<String, Value>) -> Result<Filter
         }
     }
     if name.starts_with('_') {
-        let name = name.to_owned();
-        return Ok(Filter::BuiltIn { name, query_params });
+        return Ok(Filter::BuiltIn {
+            name: name.to_owned(),
+            query_params,
+        });
     }
     let (ddoc, name) = name.split_once('/').ok_or_else(wrong)?;
     Ok(Filter::Function {

@@ -4,11 +4,12 @@
 
 use std::time::SystemTime;
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::options::boolean;
 use super::{
-    Defaults, DocRef, EndpointSpec, Options, Replication, SpecError, SpecErrorKind, UserCtx,
+    Defaults, DocRef, EndpointSpec, Members, Options, Replication, SpecError, SpecErrorKind,
+    UserCtx,
 };
 use crate::id::ReplicationId;
 
@@ -24,11 +25,10 @@ pub enum CallBody {
 }
 
 impl SpecError {
-    pub(super) fn new(kind: SpecErrorKind, text: impl Into<String>) -> Self {
-        let text = text.into();
+    fn new(kind: SpecErrorKind, text: impl Into<String>) -> Self {
         Self {
             kind,
-            text,
+            text: text.into(),
             side: None,
         }
     }
@@ -62,25 +62,18 @@ impl CallBody {
     }
 }
 
-fn members(body: &Value) -> Result<&Map<String, Value>, SpecError> {
-    let text = "a replication must be a JSON object";
-    body.as_object().ok_or_else(|| SpecError::bad(text))
+fn members(body: &Value) -> Result<&Members, SpecError> {
+    body.as_object()
+        .ok_or_else(|| SpecError::bad("a replication must be a JSON object"))
 }
 
-fn cancel_id(members: &Map<String, Value>) -> Result<Option<ReplicationId>, SpecError> {
-    let names = ["id", "_local_id", "replication_id"];
-    let Some((name, id)) = names
-        .iter()
-        .find_map(|name| Some((name, members.get(*name)?)))
-    else {
+fn cancel_id(members: &Members) -> Result<Option<ReplicationId>, SpecError> {
+    let mut names = ["id", "_local_id", "replication_id"].into_iter();
+    let Some((name, id)) = names.find_map(|name| Some((name, members.get(name)?))) else {
         return Ok(None);
     };
-    let Some(id) = id.as_str() else {
-        return Err(SpecError::bad(format!(
-            "parameter `{name}` must be a string"
-        )));
-    };
-    let Ok(id) = id.parse();
+    let wrong = || SpecError::bad(format!("parameter `{name}` must be a string"));
+    let Ok(id) = id.as_str().ok_or_else(wrong)?.parse();
     Ok(Some(id))
 }
 
@@ -101,10 +94,11 @@ impl Replication {
         boolean(members, "cancel", false)?;
         let options = Options::parse(members, defaults)?;
         let side = |name: &'static str, proxy| {
-            let parsed = EndpointSpec::parse(name, members.get(name), proxy, defaults);
-            parsed.map_err(|error| SpecError {
-                side: Some(name),
-                ..error
+            EndpointSpec::parse(name, members.get(name), proxy, defaults).map_err(|error| {
+                SpecError {
+                    side: Some(name),
+                    ..error
+                }
             })
         };
         let mark = members.get("managed_by").and_then(Value::as_str);
@@ -134,7 +128,7 @@ impl UserCtx {
 }
 
 /// Returns the proxies of source and target. An empty string means no proxy.
-fn proxies(members: &Map<String, Value>) -> Result<(Option<&str>, Option<&str>), SpecError> {
+fn proxies(members: &Members) -> Result<(Option<&str>, Option<&str>), SpecError> {
     let proxy = |name| match members.get(name) {
         None | Some(Value::Null) => Ok(None),
         Some(Value::String(url)) => Ok(Some(&**url).filter(|url| !url.is_empty())),
@@ -146,8 +140,9 @@ fn proxies(members: &Map<String, Value>) -> Result<(Option<&str>, Option<&str>),
         proxy("target_proxy")?,
     );
     let exclusive = |other| {
-        let text = format!("`proxy` is mutually exclusive with `{other}`");
-        Err(SpecError::bad(text))
+        Err(SpecError::bad(format!(
+            "`proxy` is mutually exclusive with `{other}`"
+        )))
     };
     match (both, source, target) {
         (Some(_), Some(_), _) => exclusive("source_proxy"),

@@ -2,9 +2,11 @@
 
 use std::fmt;
 
+use url::Url;
+
 use super::credentials::{split_url, user_info};
 use super::endpoint::URL_BYTES_MAX;
-use super::{BasicAuth, SpecError, SpecErrorKind, mask_params, mask_url};
+use super::{BasicAuth, SpecError, mask_params, mask_url};
 
 /// A proxy: `http`, `https` or `socks5`. Displayed with its password masked.
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -13,36 +15,35 @@ pub(crate) struct ProxySpec(String);
 impl ProxySpec {
     /// Parses a URL whose scheme is one of `allowed`.
     pub(super) fn parse(url: &str, allowed: &[String]) -> Result<Self, SpecError> {
-        let wrong = |text: &str| SpecError::new(SpecErrorKind::InvalidReplication, text);
         if url.len() > URL_BYTES_MAX {
             let bytes = url.len();
-            return Err(wrong(&format!(
+            return Err(SpecError::invalid(format!(
                 "the proxy url has {bytes} bytes, at most {URL_BYTES_MAX} are allowed"
             )));
         }
         let (plain, _) = split_url(url);
-        let parsed = url::Url::parse(&plain).map_err(|_| wrong("Invalid proxy url"))?;
-        if !parsed.has_host() {
-            return Err(wrong("Invalid proxy url"));
-        }
+        let parsed = Url::parse(&plain)
+            .ok()
+            .filter(Url::has_host)
+            .ok_or_else(|| SpecError::invalid("Invalid proxy url"))?;
         if !allowed.iter().any(|scheme| scheme == parsed.scheme()) {
-            return Err(wrong("proxy has an invalid url"));
+            return Err(SpecError::invalid("proxy has an invalid url"));
         }
         Ok(Self(url.to_owned()))
     }
 
     /// Returns the URL without its credentials.
-    pub(crate) fn url(&self) -> String {
+    pub fn url(&self) -> String {
         split_url(&self.0).0
     }
 
     /// Returns the URL without its credentials, in parts.
-    pub(crate) fn parsed(&self) -> Option<url::Url> {
-        url::Url::parse(&self.url()).ok()
+    pub fn parsed(&self) -> Option<Url> {
+        Url::parse(&self.url()).ok()
     }
 
     /// Returns the credentials.
-    pub(crate) fn auth(&self) -> Option<BasicAuth> {
+    pub fn auth(&self) -> Option<BasicAuth> {
         split_url(&self.0).1
     }
 }

@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use super::reading::chunks;
+use super::reading::{by_id, chunks};
 use super::{Comparison, Difference, Leaf, Step, leaves};
 use crate::crash::Crash;
-use crate::worker::missing::{Wanted, revs_diff};
+use crate::worker::missing::revs_diff;
 
 /// Number of checks.
 const LOOKS_MAX: u32 = 4;
@@ -24,7 +24,7 @@ impl Comparison {
     /// differences.
     pub(super) async fn look_again(&self, suspects: Vec<Leaf>) -> Result<Step, Crash> {
         let mut step = Step::default();
-        let mut open = wanted(suspects);
+        let mut open = by_id(&suspects);
         for look in 0..LOOKS_MAX {
             if open.is_empty() {
                 return Ok(step);
@@ -60,21 +60,4 @@ impl Comparison {
             None => Difference::Missing { leaf },
         }
     }
-}
-
-fn wanted(suspects: Vec<Leaf>) -> Vec<Wanted> {
-    let one = |leaf: Leaf| Wanted {
-        id: leaf.id,
-        revs: vec![leaf.rev],
-        ancestors: Vec::new(),
-    };
-    let mut wanted: Vec<Wanted> = Vec::with_capacity(suspects.len());
-    for leaf in suspects {
-        // Leaves of a document are consecutive.
-        match wanted.last_mut().filter(|last| last.id == leaf.id) {
-            Some(last) => last.revs.push(leaf.rev),
-            None => wanted.push(one(leaf)),
-        }
-    }
-    wanted
 }

@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::time::{Instant, sleep};
 
-use super::reading::{Seen, chunks};
+use super::reading::{Seen, by_id, chunks};
 use super::{Comparison, Difference, Leaf, Step};
 use crate::crash::Crash;
 use crate::endpoint::{
@@ -104,11 +104,7 @@ impl Comparison {
         target: &Seen,
         step: &mut Step,
     ) -> Result<(), Crash> {
-        let there: BTreeMap<&String, Option<u64>> = target
-            .attachments
-            .iter()
-            .map(|(name, length)| (name, *length))
-            .collect();
+        let there: BTreeMap<_, _> = target.attachments.iter().cloned().collect();
         for (name, length) in &source.attachments {
             step.counts.attachments += 1;
             let differs = |how: String| Difference::AttachmentDiffers {
@@ -152,37 +148,17 @@ impl Comparison {
                 Err(Unread::Retry(why)) => why,
             };
             let Some(wait) = retries.next(Instant::now()) else {
-                return Err(Crash::OpenDocRevsFailed {
-                    id: leaf.id.clone(),
-                    why: format!("attachment '{name}': {why}"),
-                    failed: None,
-                });
+                let why = format!("attachment '{name}': {why}");
+                return Err(Crash::undelivered(&leaf.id, why, None));
             };
             sleep(wait).await;
         }
     }
 }
 
-fn by_id<'a>(leaves: impl Iterator<Item = &'a Leaf>) -> Vec<Wanted> {
-    let mut wanted: Vec<Wanted> = Vec::new();
-    for leaf in leaves {
-        match wanted.last_mut().filter(|last| last.id == leaf.id) {
-            Some(last) => last.revs.push(leaf.rev.clone()),
-            None => wanted.push(Wanted {
-                id: leaf.id.clone(),
-                revs: vec![leaf.rev.clone()],
-                ancestors: Vec::new(),
-            }),
-        }
-    }
-    wanted
-}
-
 async fn streamed(sides: [&Endpoint; 2], leaf: &Leaf, name: &str) -> Result<Compared, Unread> {
-    let [mut source, mut target] = [
-        open(sides[0], leaf, name).await?,
-        open(sides[1], leaf, name).await?,
-    ];
+    let mut source = open(sides[0], leaf, name).await?;
+    let mut target = open(sides[1], leaf, name).await?;
     let (mut here, mut there, mut at) = (Bytes::new(), Bytes::new(), 0);
     loop {
         if here.is_empty() {
@@ -195,11 +171,12 @@ async fn streamed(sides: [&Endpoint; 2], leaf: &Leaf, name: &str) -> Result<Comp
         if length == 0 {
             return Ok(Compared::new(here.len() != there.len(), at));
         }
-        let mut pairs = here[..length].iter().zip(&there[..length]);
         if here[..length] != there[..length] {
-            let differs = pairs.position(|(here, there)| here != there);
-            at += differs.unwrap_or_default() as u64;
-            return Ok(Compared::new(true, at));
+            let same = here
+                .iter()
+                .zip(&there)
+                .take_while(|(here, there)| here == there);
+            return Ok(Compared::new(true, at + same.count() as u64));
         }
         here.advance(length);
         there.advance(length);
@@ -226,10 +203,8 @@ async fn open(database: &Endpoint, leaf: &Leaf, name: &str) -> Result<BodyStream
 
 /// Compares an attachment that no URL can name, by reading it as part of its document's text.
 async fn inline(sides: [&Endpoint; 2], leaf: &Leaf, name: &str) -> Result<Compared, Unread> {
-    let [source, target] = [
-        data(sides[0], leaf, name).await?,
-        data(sides[1], leaf, name).await?,
-    ];
+    let source = data(sides[0], leaf, name).await?;
+    let target = data(sides[1], leaf, name).await?;
     let (Some(source), Some(target)) = (source, target) else {
         let how = "not compared: no URL can name the attachment, and one side does not send it in its document";
         return Ok(Compared {
@@ -237,8 +212,11 @@ async fn inline(sides: [&Endpoint; 2], leaf: &Leaf, name: &str) -> Result<Compar
             bytes: 0,
         });
     };
-    let common = source.iter().zip(&target);
-    let same = common.take_while(|(here, there)| here == there).count();
+    let same = source
+        .iter()
+        .zip(&target)
+        .take_while(|(here, there)| here == there)
+        .count();
     Ok(Compared::new(source != target, same as u64))
 }
 
@@ -254,8 +232,9 @@ async fn data(database: &Endpoint, leaf: &Leaf, name: &str) -> Result<Option<Vec
         atts_since: &[],
     }];
     let reply = ask(database, &asked, true).await?;
-    let open = OpenDocs::of(&by_id(std::iter::once(leaf)));
-    let found = open.find(&reply.body, true).unwrap_or_default();
+    let found = OpenDocs::of(&by_id([leaf]))
+        .find(&reply.body, true)
+        .unwrap_or_default();
     let text = found.first().map_or("", |found| found.text(&reply.body));
     Ok(DocMeta::read(text.as_bytes()).and_then(|meta| {
         let all: BTreeMap<String, &RawValue> =

@@ -9,8 +9,9 @@ use super::Leaf;
 use crate::refused::RefusedDoc;
 
 /// One difference between target and source.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, strum::IntoStaticStr)]
 #[serde(tag = "difference", rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum Difference {
     /// The target does not have the revision.
     Missing {
@@ -25,12 +26,14 @@ pub enum Difference {
         leaf: Leaf,
     },
     /// The target has the revision without the attachment.
+    #[strum(serialize = "attachment missing")]
     AttachmentMissing {
         #[serde(flatten)]
         leaf: Leaf,
         name: String,
     },
     /// The target has a different attachment of that name.
+    #[strum(serialize = "attachment differs")]
     AttachmentDiffers {
         #[serde(flatten)]
         leaf: Leaf,
@@ -43,13 +46,7 @@ pub enum Difference {
 impl Difference {
     /// Returns the kind of difference, in lower-case words.
     pub fn kind(&self) -> &'static str {
-        match self {
-            Self::Missing { .. } => "missing",
-            Self::Refused(_) => "refused",
-            Self::Unreadable { .. } => "unreadable",
-            Self::AttachmentMissing { .. } => "attachment missing",
-            Self::AttachmentDiffers { .. } => "attachment differs",
-        }
+        self.into()
     }
 }
 

@@ -18,7 +18,7 @@ use std::ops::ControlFlow;
 use std::rc::Rc;
 
 use futures_util::stream::{self, StreamExt, TryStreamExt};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use slog::Logger;
@@ -266,21 +266,19 @@ async fn next_batch(changes: &Consumer<Change>, size: usize) -> Vec<Row> {
 }
 
 /// Returns the queried revisions that are not missing; both lists have the same order of documents.
-fn without(asked: Vec<Wanted>, missing: &[Wanted]) -> Vec<Wanted> {
+fn without(mut asked: Vec<Wanted>, missing: &[Wanted]) -> Vec<Wanted> {
     let mut missing = missing.iter().peekable();
-    let mut present = asked;
-    present.retain_mut(|wanted| {
+    asked.retain_mut(|wanted| {
         if let Some(missing) = missing.next_if(|missing| missing.id == wanted.id) {
-            let revs: rustc_hash::FxHashSet<&String> = missing.revs.iter().collect();
+            let revs: FxHashSet<&String> = missing.revs.iter().collect();
             wanted.revs.retain(|rev| !revs.contains(rev));
         }
         !wanted.revs.is_empty()
     });
-    present
+    asked
 }
 
-fn leaves(wanted: Wanted) -> impl Iterator<Item = Leaf> {
-    let Wanted { id, revs, .. } = wanted;
+fn leaves(Wanted { id, revs, .. }: Wanted) -> impl Iterator<Item = Leaf> {
     revs.into_iter().map(move |rev| Leaf {
         id: id.clone(),
         rev,

@@ -30,21 +30,21 @@ const LINE_REVISIONS_MAX: usize = 80;
 #[derive(Debug, Default)]
 pub(super) struct Seen {
     /// The revision, or a newer one instead.
-    pub(super) rev: String,
+    pub rev: String,
     /// Names and lengths of its attachments; `None`: the length was not given.
-    pub(super) attachments: Vec<(String, Option<u64>)>,
+    pub attachments: Vec<(String, Option<u64>)>,
     /// Its body as JSON text, if requested.
-    pub(super) text: String,
+    pub text: String,
 }
 
 /// Reads revisions of one database. Results omit revisions that the database lacks.
 pub(super) struct Reader {
-    pub(super) database: Endpoint,
+    pub database: Endpoint,
     has_bulk_get: Cell<bool>,
 }
 
 impl Reader {
-    pub(super) fn new(database: Endpoint, use_bulk_get: bool) -> Self {
+    pub fn new(database: Endpoint, use_bulk_get: bool) -> Self {
         Self {
             database,
             has_bulk_get: Cell::new(use_bulk_get),
@@ -55,7 +55,7 @@ impl Reader {
     ///
     /// # Errors
     /// The database does not answer or refuses, or its answer is invalid.
-    pub(super) async fn read(
+    pub async fn read(
         &self,
         wanted: Vec<Wanted>,
         texts: bool,
@@ -70,11 +70,8 @@ impl Reader {
             }
             match self.bulk(&part).await {
                 Ok(reply) if reply.status == StatusCode::OK => {
-                    seen.extend(
-                        found(&part, reply.body.clone(), texts)
-                            .await
-                            .unwrap_or_default(),
-                    );
+                    let found = found(&part, reply.body, texts).await;
+                    seen.extend(found.unwrap_or_default());
                     left.extend(part);
                 }
                 Ok(reply) if reply.status == StatusCode::PAYLOAD_TOO_LARGE => {
@@ -125,11 +122,6 @@ impl Reader {
         revs: &[String],
         texts: bool,
     ) -> Result<Vec<(Leaf, Seen)>, Crash> {
-        let failed = |why: String, failed: Option<RequestFailed>| Crash::OpenDocRevsFailed {
-            id: id.to_owned(),
-            why,
-            failed: failed.map(Box::new),
-        };
         let open_revs = serde_json::to_string(revs).expect("strings are JSON");
         let request = Request::get(encode_doc_id(id))
             .query("revs", "true")
@@ -137,25 +129,16 @@ impl Reader {
             .query("latest", "true")
             .header(ACCEPT, HeaderValue::from_static("application/json"))
             .reply_bytes_max(DOCUMENT_MAX);
-        let reply = self
-            .database
-            .request(request)
-            .await
-            .map_err(|error| failed(error.to_string(), Some(error)))?;
-        let unread = || {
-            let why = format!("{}: {}: {}", reply.asked, reply.status, reply.excerpt());
-            failed(why, None)
-        };
+        let reply = self.database.request(request).await;
+        let reply =
+            reply.map_err(|failed| Crash::undelivered(id, failed.to_string(), Some(failed)))?;
+        let unread = || Crash::undelivered(id, reply.told(), None);
         match reply.status {
             StatusCode::NOT_FOUND => return Ok(Vec::new()),
             StatusCode::OK => {}
             _ => return Err(unread()),
         }
-        let wanted = [Wanted {
-            id: id.to_owned(),
-            revs: revs.to_vec(),
-            ancestors: Vec::new(),
-        }];
+        let wanted = [Wanted::new(id, revs.to_vec())];
         // The entries have the form of those in an answer to `_bulk_get`.
         let answer = [br#"{"results":[{"docs":"#, &*reply.body, b"}]}"].concat();
         found(&wanted, answer.into(), texts)
@@ -174,34 +157,45 @@ async fn found(wanted: &[Wanted], answer: Bytes, texts: bool) -> Option<Vec<(Lea
             let Some(meta) = DocMeta::read(text.as_bytes()) else {
                 continue;
             };
-            let lengths = match meta.attachments.filter(|_| meta.has_attachments()) {
+            let all = match meta.attachments.filter(|_| meta.has_attachments()) {
                 Some(raw) => attachments(raw)?,
                 None => Vec::new(),
             };
-            let lengths: Vec<_> = lengths
+            let lengths: Vec<_> = all
                 .into_iter()
                 .map(|(name, one)| (name, one.length))
                 .collect();
             seen.extend(found.answers.iter().map(|rev| {
-                let leaf = Leaf {
-                    id: found.id.clone(),
-                    rev: rev.clone(),
-                };
-                let seen = Seen {
-                    rev: meta.rev().to_owned(),
-                    attachments: lengths.clone(),
-                    text: if texts {
-                        text.to_owned()
-                    } else {
-                        String::new()
+                let (id, rev) = (found.id.clone(), rev.clone());
+                (
+                    Leaf { id, rev },
+                    Seen {
+                        rev: meta.rev().to_owned(),
+                        attachments: lengths.clone(),
+                        text: if texts {
+                            text.to_owned()
+                        } else {
+                            String::new()
+                        },
                     },
-                };
-                (leaf, seen)
+                )
             }));
         }
         Some(seen)
     };
     offload(bytes, find).await
+}
+
+/// Returns the revisions of each document; leaves of a document are consecutive.
+pub(super) fn by_id<'a>(leaves: impl IntoIterator<Item = &'a Leaf>) -> Vec<Wanted> {
+    let mut wanted: Vec<Wanted> = Vec::new();
+    for Leaf { id, rev } in leaves {
+        match wanted.last_mut().filter(|last| last.id == *id) {
+            Some(last) => last.revs.push(rev.clone()),
+            None => wanted.push(Wanted::new(id, vec![rev.clone()])),
+        }
+    }
+    wanted
 }
 
 /// Splits the wanted revisions into parts of at most [`REVISIONS_MAX`].
@@ -221,11 +215,7 @@ fn split(wanted: Vec<Wanted>, most: usize) -> Vec<Vec<Wanted>> {
             }
             let taken: Vec<String> = revs.by_ref().take(room).collect();
             room -= taken.len();
-            let part = Wanted {
-                id: wanted.id.clone(),
-                revs: taken,
-                ancestors: Vec::new(),
-            };
+            let part = Wanted::new(&*wanted.id, taken);
             parts.last_mut().expect("the last part has room").push(part);
         }
     }

@@ -1,5 +1,7 @@
 //! The sources of a document's attachments: parts of the answer that contains it, or separate requests.
 
+use reqwest::header::ACCEPT_ENCODING;
+
 use super::Worker;
 use super::document::{self, Attachment, DocMeta};
 use super::failed::DocFailed;
@@ -39,9 +41,9 @@ impl Attachments for Parts<'_, '_> {
 
 /// Attachments read one by one.
 pub(super) struct Fetched<'a> {
-    pub(super) worker: &'a Worker,
-    pub(super) path: String,
-    pub(super) rev: String,
+    pub worker: &'a Worker,
+    pub path: String,
+    pub rev: String,
 }
 
 impl Attachments for Fetched<'_> {
@@ -49,10 +51,7 @@ impl Attachments for Fetched<'_> {
         let path = format!("{}/{}", self.path, encode(&attachment.name));
         let request = Request::get(path)
             .query("rev", &self.rev)
-            .header(
-                reqwest::header::ACCEPT_ENCODING,
-                HeaderValue::from_static("identity"),
-            )
+            .header(ACCEPT_ENCODING, HeaderValue::from_static("identity"))
             .inside();
         let reply = self.worker.source.stream(request).await?;
         if reply.status != StatusCode::OK {
@@ -72,16 +71,18 @@ pub(super) fn following(
         return Ok(Vec::new());
     };
     let nonsense = || DocFailed::Retry("invalid attachments".to_owned());
-    let all = document::attachments(raw).ok_or_else(nonsense)?;
-    let sent = all.into_iter().filter(|(_, attachment)| sends(attachment));
-    sent.map(|(name, attachment)| {
-        let length = attachment.stored_length().ok_or_else(nonsense)?;
-        Ok(Following {
-            content_type: attachment.content_type().to_owned(),
-            length,
-            encoding: attachment.encoding,
-            name,
+    document::attachments(raw)
+        .ok_or_else(nonsense)?
+        .into_iter()
+        .filter(|(_, attachment)| sends(attachment))
+        .map(|(name, attachment)| {
+            let length = attachment.stored_length().ok_or_else(nonsense)?;
+            Ok(Following {
+                content_type: attachment.content_type().to_owned(),
+                length,
+                encoding: attachment.encoding,
+                name,
+            })
         })
-    })
-    .collect()
+        .collect()
 }

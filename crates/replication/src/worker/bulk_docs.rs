@@ -52,12 +52,8 @@ impl WriteBatch {
 
 /// Returns the body of a request with these documents.
 fn body(documents: &[String]) -> String {
-    [
-        "{\"new_edits\":false,\"docs\":[",
-        &documents.join(","),
-        "]}",
-    ]
-    .concat()
+    let documents = documents.join(",");
+    format!(r#"{{"new_edits":false,"docs":[{documents}]}}"#)
 }
 
 /// Documents to write again, and the last answer that makes it necessary.
@@ -83,9 +79,12 @@ impl Evidence {
         let (alone, together): (Vec<String>, Vec<String>) = documents
             .into_iter()
             .partition(|document| self.neighbour && self.said.contains_key(document));
-        let alone = alone.into_iter().map(|document| vec![document]);
-        let parts = alone.chain([together]);
-        parts.filter(|part| !part.is_empty()).collect()
+        alone
+            .into_iter()
+            .map(|document| vec![document])
+            .chain([together])
+            .filter(|part| !part.is_empty())
+            .collect()
     }
 
     /// Returns whether the document is refused because of this error. `is_alone`: the document was sent alone.
@@ -156,8 +155,11 @@ impl Worker {
                     parts.extend([second, part]);
                 }
                 _ if too_large => {
-                    let reason = "the target takes no document of this size";
-                    self.refuse_text(&part[0], "too_large", reason);
+                    self.refuse_text(
+                        &part[0],
+                        "too_large",
+                        "the target takes no document of this size",
+                    );
                 }
                 StatusCode::OK
                 | StatusCode::CREATED
@@ -210,8 +212,9 @@ impl Worker {
             } else if evidence.is_refused(&document, &entry, is_alone) {
                 self.refuse_text(&document, error, reason);
             } else {
-                let meta = DocMeta::read(document.as_bytes());
-                let id = meta.map(|meta| meta.id.into_owned()).unwrap_or_default();
+                let id = DocMeta::read(document.as_bytes())
+                    .map(|meta| meta.id.into_owned())
+                    .unwrap_or_default();
                 let said = format!("document '{id}': {error}: {reason}");
                 let code = reply.status.as_u16();
                 unclear.why = Some(Answered {

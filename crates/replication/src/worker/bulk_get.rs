@@ -21,7 +21,7 @@ use tokio::time::Instant;
 use super::Worker;
 use super::bulk_docs::WriteBatch;
 use super::document::DocMeta;
-use super::missing::Wanted;
+use super::missing::{Wanted, revisions};
 use super::open_revs::OpenRevs;
 use crate::crash::Crash;
 use crate::endpoint::{Cause, Endpoint, Reply, Request, RequestFailed, StatusCode};
@@ -35,10 +35,10 @@ const ANCESTORS_MAX: usize = 10;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct RevRequest<'a> {
-    pub(crate) id: &'a str,
-    pub(crate) rev: &'a str,
+    pub id: &'a str,
+    pub rev: &'a str,
     /// Revisions that the target has.
-    pub(crate) atts_since: &'a [String],
+    pub atts_since: &'a [String],
 }
 
 #[derive(Deserialize)]
@@ -55,27 +55,26 @@ struct Results<'a> {
 
 #[derive(Deserialize)]
 struct BulkGetEntry<'a> {
-    #[serde(borrow, default)]
+    #[serde(borrow)]
     ok: Option<&'a RawValue>,
 }
 
 /// A wanted document in an answer.
 #[derive(Debug)]
 pub(crate) struct Found {
-    pub(crate) id: String,
+    pub id: String,
     /// Its position in the answer.
     place: Range<usize>,
     /// The wanted revisions that it satisfies.
-    pub(crate) answers: Vec<String>,
+    pub answers: Vec<String>,
     /// Whether it has no attachments.
     is_plain: bool,
 }
 
 impl Found {
     /// Returns its text.
-    pub(crate) fn text<'a>(&self, answer: &'a Bytes) -> &'a str {
-        let text = answer.get(self.place.clone()).unwrap_or_default();
-        std::str::from_utf8(text).unwrap_or_default()
+    pub fn text<'a>(&self, answer: &'a Bytes) -> &'a str {
+        str::from_utf8(answer.get(self.place.clone()).unwrap_or_default()).unwrap_or_default()
     }
 }
 
@@ -84,7 +83,7 @@ impl Found {
 pub(crate) struct OpenDocs(FxHashMap<String, OpenRevs>);
 
 impl OpenDocs {
-    pub(crate) fn of(wanted: &[Wanted]) -> Self {
+    pub fn of(wanted: &[Wanted]) -> Self {
         let of_one = |wanted: &Wanted| (wanted.id.clone(), OpenRevs::of(&wanted.revs));
         Self(wanted.iter().map(of_one).collect())
     }
@@ -98,46 +97,44 @@ impl OpenDocs {
     }
 
     /// Marks a document's revisions as read. Returns whether any of them was open.
-    pub(crate) fn close_all(&mut self, found: &Found) -> bool {
+    pub fn close_all(&mut self, found: &Found) -> bool {
         let close = |was_open, rev: &String| self.close(&found.id, rev) || was_open;
         found.answers.iter().fold(false, close)
     }
 
     /// Finds wanted documents in an answer; with attachments only if `attached`. `None` if the answer is malformed.
-    pub(crate) fn find(&self, answer: &[u8], attached: bool) -> Option<Vec<Found>> {
+    pub fn find(&self, answer: &[u8], attached: bool) -> Option<Vec<Found>> {
         let BulkGetAnswer { results } = serde_json::from_slice(answer).ok()?;
-        let documents = results.iter().flat_map(|result| &result.docs);
-        let found = documents.filter_map(|entry| {
-            let text = entry.ok?.get();
-            let meta = DocMeta::read(text.as_bytes())?;
-            let is_plain = !meta.has_attachments();
-            let answers = self.0.get(&*meta.id)?.answered_by(&meta);
-            if answers.is_empty() || !(is_plain || attached) {
-                return None;
-            }
-            // The raw value is a slice of the answer.
-            let at = text.as_ptr() as usize - answer.as_ptr() as usize;
-            Some(Found {
-                id: meta.id.into_owned(),
-                place: at..at + text.len(),
-                answers,
-                is_plain,
-            })
-        });
+        let found = results
+            .iter()
+            .flat_map(|result| &result.docs)
+            .filter_map(|entry| {
+                let text = entry.ok?.get();
+                let meta = DocMeta::read(text.as_bytes())?;
+                let is_plain = !meta.has_attachments();
+                let answers = self.0.get(&*meta.id)?.answered_by(&meta);
+                if answers.is_empty() || !(is_plain || attached) {
+                    return None;
+                }
+                // The raw value is a slice of the answer.
+                let at = text.as_ptr() as usize - answer.as_ptr() as usize;
+                Some(Found {
+                    id: meta.id.into_owned(),
+                    place: at..at + text.len(),
+                    answers,
+                    is_plain,
+                })
+            });
         Some(found.collect())
     }
 
     /// Returns the wanted revisions that have not arrived.
-    pub(crate) fn left(&self, wanted: Vec<Wanted>) -> Vec<Wanted> {
-        let mut left = wanted;
-        left.retain_mut(|wanted| {
-            let open = self.0.get(&wanted.id);
-            wanted
-                .revs
-                .retain(|rev| open.is_some_and(|open| open.is_open(rev)));
-            !wanted.revs.is_empty()
+    pub fn left(&self, mut wanted: Vec<Wanted>) -> Vec<Wanted> {
+        wanted.retain_mut(|Wanted { id, revs, .. }| {
+            revs.retain(|rev| self.is_open(id, rev));
+            !revs.is_empty()
         });
-        left
+        wanted
     }
 }
 
@@ -174,14 +171,18 @@ impl Worker {
         }
         let count = asked.len();
         let left = open.left(wanted);
-        let wasted = left.iter().map(|wanted| wanted.revs.len()).sum();
-        self.count_bulk(count.saturating_sub(wasted), count);
+        let wasted = revisions(&left).min(count);
+        self.run_counters.count(|stats| {
+            stats.bulk_get_attempts += count as u64;
+            stats.bulk_get_docs += (count - wasted) as u64;
+        });
+        let mut averages = self.averages.borrow_mut();
+        averages.bulk_get.count(wasted, count, Instant::now());
         Ok(left)
     }
 
     async fn bulk_get(&self, asked: &[RevRequest<'_>]) -> Result<Reply, Cause> {
-        let reply = self
-            .ask_bulk_get(asked, false)
+        let reply = ask(&self.source, asked, false)
             .await
             .map_err(|failed| failed.cause)?;
         match reply.status {
@@ -191,15 +192,6 @@ impl Worker {
                 said: reply.excerpt(),
             }),
         }
-    }
-
-    /// Requests revisions, with attachments inline or as stubs.
-    pub(super) async fn ask_bulk_get(
-        &self,
-        asked: &[RevRequest<'_>],
-        attachments: bool,
-    ) -> Result<Reply, RequestFailed> {
-        ask(&self.source, asked, attachments).await
     }
 
     /// Adds to the batch the wanted documents of an answer that pass the filter and have no attachments. Returns what
@@ -245,17 +237,6 @@ impl Worker {
             .collect();
         filter.passing(&docs).await
     }
-
-    fn count_bulk(&self, usable: usize, asked: usize) {
-        self.run_counters.count(|stats| {
-            stats.bulk_get_attempts += asked as u64;
-            stats.bulk_get_docs += usable as u64;
-        });
-        let mut averages = self.averages.borrow_mut();
-        averages
-            .bulk_get
-            .count(asked - usable, asked, Instant::now());
-    }
 }
 
 /// Requests revisions, or newer ones instead, with attachments inline or as stubs.
@@ -269,7 +250,7 @@ pub(crate) async fn ask(
     let request = Request::post("_bulk_get")
         .query("latest", "true")
         .query("revs", "true")
-        .query("attachments", if attachments { "true" } else { "false" })
+        .query("attachments", attachments.to_string())
         .reply_bytes_max(ANSWER_MAX)
         .json(question);
     database.request(request).await
@@ -284,8 +265,8 @@ fn revisions_of(wanted: &Wanted) -> impl Iterator<Item = RevRequest<'_>> {
 }
 
 fn question(docs: &[RevRequest<'_>]) -> Vec<u8> {
-    let question = BTreeMap::from([("docs", docs)]);
-    serde_json::to_vec(&question).expect("RP-3: strings can be written as JSON")
+    serde_json::to_vec(&BTreeMap::from([("docs", docs)]))
+        .expect("RP-3: strings can be written as JSON")
 }
 
 /// Whether a smaller request may help: the answer is too long, or the source rejects requests of this size.

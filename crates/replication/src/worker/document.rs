@@ -14,28 +14,28 @@ pub(crate) const DOCUMENT_MAX: usize = 256 << 20;
 #[derive(Debug, Deserialize)]
 pub(crate) struct DocMeta<'a> {
     #[serde(borrow, rename = "_id")]
-    pub(crate) id: Cow<'a, str>,
+    pub id: Cow<'a, str>,
     /// Its revision.
-    #[serde(borrow, default, rename = "_rev")]
-    pub(crate) rev: Option<Cow<'a, str>>,
+    #[serde(borrow, rename = "_rev")]
+    pub rev: Option<Cow<'a, str>>,
     /// The revision's ancestors, which the target needs to place it.
-    #[serde(borrow, default, rename = "_revisions")]
-    pub(crate) revisions: Option<&'a RawValue>,
+    #[serde(borrow, rename = "_revisions")]
+    pub revisions: Option<&'a RawValue>,
     /// Its attachments.
-    #[serde(borrow, default, rename = "_attachments")]
-    pub(crate) attachments: Option<&'a RawValue>,
+    #[serde(borrow, rename = "_attachments")]
+    pub attachments: Option<&'a RawValue>,
 }
 
 impl<'a> DocMeta<'a> {
     /// Reads the metadata of a document; `None` if the text is not a document that can be replicated.
-    pub(crate) fn read(text: &'a [u8]) -> Option<Self> {
+    pub fn read(text: &'a [u8]) -> Option<Self> {
         let meta: Self = serde_json::from_slice(text).ok()?;
         let whole = meta.rev.is_some() && meta.revisions.is_some() && !meta.id.is_empty();
         whole.then_some(meta)
     }
 
     /// Returns whether it has attachments.
-    pub(crate) fn has_attachments(&self) -> bool {
+    pub fn has_attachments(&self) -> bool {
         let is_empty = |raw: &RawValue| {
             let text = raw.get();
             text == "null" || text.trim_matches(['{', '}']).trim_ascii().is_empty()
@@ -49,7 +49,7 @@ impl<'a> DocMeta<'a> {
     }
 
     /// Returns the revision.
-    pub(crate) fn rev(&self) -> &str {
+    pub fn rev(&self) -> &str {
         self.rev.as_deref().unwrap_or_default()
     }
 }
@@ -62,14 +62,14 @@ pub(super) struct Text<'a>(#[serde(borrow)] pub(super) Cow<'a, str>);
 #[derive(Debug, Deserialize)]
 pub(super) struct Branch<'a> {
     /// The generation of the first hash.
-    pub(super) start: u64,
+    pub start: u64,
     #[serde(borrow)]
     ids: Vec<Text<'a>>,
 }
 
 impl Branch<'_> {
     /// Returns the hash of a generation.
-    pub(super) fn id(&self, generation: u64) -> Option<&str> {
+    pub fn id(&self, generation: u64) -> Option<&str> {
         let back = usize::try_from(self.start.checked_sub(generation)?).ok()?;
         self.ids.get(back).map(|Text(id)| &**id)
     }
@@ -80,24 +80,24 @@ impl Branch<'_> {
 #[serde(default)]
 pub(crate) struct Attachment {
     /// Its content type.
-    pub(crate) content_type: Option<String>,
+    pub content_type: Option<String>,
     /// Its length in bytes.
-    pub(crate) length: Option<u64>,
+    pub length: Option<u64>,
     /// Its stored encoding.
-    pub(crate) encoding: Option<String>,
+    pub encoding: Option<String>,
     /// Its stored length in bytes.
-    pub(crate) encoded_length: Option<u64>,
+    pub encoded_length: Option<u64>,
     /// Whether it follows the document.
-    pub(crate) follows: bool,
+    pub follows: bool,
     /// Whether it is only a stub.
-    pub(crate) stub: bool,
+    pub stub: bool,
     /// Its inline data.
-    pub(crate) data: Option<IgnoredAny>,
+    pub data: Option<IgnoredAny>,
 }
 
 impl Attachment {
     /// Returns the number of bytes to send.
-    pub(crate) fn stored_length(&self) -> Option<u64> {
+    pub fn stored_length(&self) -> Option<u64> {
         match self.encoding {
             Some(_) => self.encoded_length.or(self.length),
             None => self.length,
@@ -105,7 +105,7 @@ impl Attachment {
     }
 
     /// Returns its content type.
-    pub(crate) fn content_type(&self) -> &str {
+    pub fn content_type(&self) -> &str {
         const UNKNOWN: &str = "application/octet-stream";
         self.content_type.as_deref().unwrap_or(UNKNOWN)
     }

@@ -40,8 +40,11 @@ pub(super) fn verdicts(answer: &[u8], documents: &[String], aborted: bool) -> Op
     }
     let unnamed = || {
         if names_all {
-            let reason = format!("the answer does not name it{stray}");
-            Outcome::new(Verdict::Unclear, "unknown", reason)
+            Outcome::new(
+                Verdict::Unclear,
+                "unknown",
+                format!("the answer does not name it{stray}"),
+            )
         } else {
             Outcome::new(Verdict::Written, "", String::new())
         }
@@ -70,11 +73,10 @@ impl<'a> Places<'a> {
             by_id: FxHashMap::default(),
         };
         for (place, meta) in metas.iter().enumerate() {
-            let Some(meta) = meta else {
-                continue;
-            };
-            places.by_rev.insert((&meta.id, meta.rev()), place);
-            places.by_id.entry(&meta.id).or_default().push(place);
+            if let Some(meta) = meta {
+                places.by_rev.insert((&meta.id, meta.rev()), place);
+                places.by_id.entry(&meta.id).or_default().push(place);
+            }
         }
         let fits = |(entry, meta): (&WriteEntry<'_>, &Option<DocMeta<'_>>)| match (&entry.id, meta)
         {
@@ -92,17 +94,13 @@ impl<'a> Places<'a> {
         outcomes: &[Option<Outcome>],
     ) -> Option<usize> {
         let id = entry.id.as_deref();
-        let rev = entry.rev.as_deref();
         let by_rev = id
-            .zip(rev)
-            .and_then(|place| self.by_rev.get(&place).copied());
+            .zip(entry.rev.as_deref())
+            .and_then(|named| self.by_rev.get(&named).copied());
         let by_place = || self.is_positional.then_some(nth);
         let by_id = || {
-            let places = self.by_id.get(id?)?;
-            places
-                .iter()
-                .copied()
-                .find(|place| outcomes[*place].is_none())
+            let mut places = self.by_id.get(id?)?.iter().copied();
+            places.find(|place| outcomes[*place].is_none())
         };
         by_rev.or_else(by_place).or_else(by_id)
     }

@@ -45,7 +45,7 @@ pub(super) enum DocFailed {
 }
 
 impl DocFailed {
-    pub(super) fn wrong_length(attachment: &Following) -> Self {
+    pub fn wrong_length(attachment: &Following) -> Self {
         let Following { name, length, .. } = attachment;
         Self::Retry(format!("attachment '{name}' does not have {length} bytes"))
     }

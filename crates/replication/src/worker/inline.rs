@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep};
 
 use super::Worker;
 use super::bulk_docs::WriteBatch;
-use super::bulk_get::{OpenDocs, RevRequest};
+use super::bulk_get::{OpenDocs, RevRequest, ask};
 use super::document::{DocMeta, attachments};
 use super::missing::Wanted;
 use crate::crash::Crash;
@@ -77,7 +77,7 @@ impl Worker {
         }];
         let mut retries = self.source.retries(self.retries);
         loop {
-            let reply = match self.ask_bulk_get(&asked, true).await {
+            let reply = match ask(&self.source, &asked, true).await {
                 Ok(reply) => reply,
                 Err(failed) => {
                     return match failed.cause {
@@ -92,12 +92,9 @@ impl Worker {
             match reply.status {
                 StatusCode::OK => {}
                 StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
-                    return Err(self.undelivered(id, &reply));
+                    return Err(Crash::undelivered(id, reply.told(), None));
                 }
-                status => {
-                    let why = format!("{}: {status}: {}", reply.asked, reply.excerpt());
-                    return Ok(Some(cannot(&why)));
-                }
+                _ => return Ok(Some(cannot(&reply.told()))),
             }
             if !self.take_inline(&reply, open, batch).await? {
                 return Ok(Some(("no_url", NO_BYTES.to_owned())));
@@ -106,18 +103,10 @@ impl Worker {
                 return Ok(None);
             }
             let Some(wait) = retries.next(Instant::now()) else {
-                return Err(self.undelivered(id, &reply));
+                return Err(Crash::undelivered(id, reply.told(), None));
             };
             warn!(self.log, "a document is read again"; "document" => id, "rev" => rev);
             sleep(wait).await;
-        }
-    }
-
-    fn undelivered(&self, id: &str, reply: &Reply) -> Crash {
-        Crash::OpenDocRevsFailed {
-            id: id.to_owned(),
-            why: format!("{}: {}: {}", reply.asked, reply.status, reply.excerpt()),
-            failed: None,
         }
     }
 
@@ -156,8 +145,10 @@ fn is_whole(document: &str) -> bool {
 }
 
 fn cannot(why: &str) -> Unreadable {
-    let reason = format!(
-        "no URL can name the document, and the source does not deliver it otherwise: {why}"
-    );
-    ("no_url", reason)
+    (
+        "no_url",
+        format!(
+            "no URL can name the document, and the source does not deliver it otherwise: {why}"
+        ),
+    )
 }

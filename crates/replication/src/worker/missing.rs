@@ -19,11 +19,11 @@ use crate::offload::offload;
 /// Revisions of a document to replicate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Wanted {
-    pub(crate) id: String,
+    pub id: String,
     /// The revisions, at least one.
-    pub(crate) revs: Vec<String>,
+    pub revs: Vec<String>,
     /// Revisions at the target that may be their ancestors.
-    pub(crate) ancestors: Vec<String>,
+    pub ancestors: Vec<String>,
 }
 
 /// The target's answer for one document.
@@ -34,6 +34,16 @@ struct Diff<'a> {
     missing: Vec<Text<'a>>,
     #[serde(borrow)]
     possible_ancestors: Vec<Text<'a>>,
+}
+
+impl Wanted {
+    pub fn new(id: impl Into<String>, revs: Vec<String>) -> Self {
+        Self {
+            id: id.into(),
+            revs,
+            ancestors: Vec::new(),
+        }
+    }
 }
 
 impl Worker {
@@ -48,7 +58,10 @@ impl Worker {
         }
         let asks = self.averages.borrow().revs_diff.is_worth(Instant::now());
         let wanted = if asks {
-            self.revs_diff(asked, count).await?
+            let (wanted, wasted) = revs_diff(&self.target, asked).await?;
+            let mut averages = self.averages.borrow_mut();
+            averages.revs_diff.count(wasted, count, Instant::now());
+            wanted
         } else {
             asked
         };
@@ -60,13 +73,6 @@ impl Worker {
         });
         Ok(wanted)
     }
-
-    async fn revs_diff(&self, asked: Vec<Wanted>, count: usize) -> Result<Vec<Wanted>, Crash> {
-        let (wanted, wasted) = revs_diff(&self.target, asked).await?;
-        let mut averages = self.averages.borrow_mut();
-        averages.revs_diff.count(wasted, count, Instant::now());
-        Ok(wanted)
-    }
 }
 
 /// Queries a target for missing revisions. Also returns the number of those without an ancestor at the target.
@@ -76,15 +82,17 @@ pub(crate) async fn revs_diff(
 ) -> Result<(Vec<Wanted>, usize), Crash> {
     let question = question(&asked);
     yield_now().await;
-    let request = Request::post("_revs_diff").json(question);
-    let reply = target.request(request).await?;
+    let reply = target
+        .request(Request::post("_revs_diff").json(question))
+        .await?;
     let failed = || Crash::RevsDiffFailed(Answered::of(&reply));
     if reply.status != StatusCode::OK {
         return Err(failed());
     }
     let body = reply.body.clone();
-    let picked = offload(body.len(), move || pick(asked, &body)).await;
-    picked.ok_or_else(failed)
+    offload(body.len(), move || pick(asked, &body))
+        .await
+        .ok_or_else(failed)
 }
 
 /// Merges rows of the same document; each revision occurs once.
@@ -96,11 +104,7 @@ pub(crate) fn by_document(rows: Vec<Row>) -> Vec<Wanted> {
             Some(place) => wanted[*place].revs.extend(row.revs),
             None => {
                 places.insert(row.id.clone(), wanted.len());
-                wanted.push(Wanted {
-                    id: row.id,
-                    revs: row.revs,
-                    ancestors: Vec::new(),
-                });
+                wanted.push(Wanted::new(row.id, row.revs));
             }
         }
     }
@@ -146,8 +150,9 @@ fn pick(mut asked: Vec<Wanted>, answer: &[u8]) -> Option<(Vec<Wanted>, usize)> {
         if diff.possible_ancestors.is_empty() {
             wasted += wanted.revs.len();
         }
-        let ancestors = diff.possible_ancestors.iter();
-        wanted.ancestors = ancestors
+        wanted.ancestors = diff
+            .possible_ancestors
+            .iter()
             .map(|Text(rev)| rev.clone().into_owned())
             .collect();
         !wanted.revs.is_empty()

@@ -19,30 +19,32 @@ pub(super) struct OpenRevs {
 
 impl OpenRevs {
     /// Starts with the wanted revisions.
-    pub(super) fn of<'a>(revs: impl IntoIterator<Item = &'a String>) -> Self {
+    pub fn of<'a>(revs: impl IntoIterator<Item = &'a String>) -> Self {
         let mut open = Self::default();
         for rev in revs {
             let (generation, hash) = split(rev);
-            let hashes = open.hashes.entry(generation).or_default();
-            hashes.insert(hash.to_owned());
+            open.hashes
+                .entry(generation)
+                .or_default()
+                .insert(hash.to_owned());
         }
         open
     }
 
     /// Returns whether all have arrived.
-    pub(super) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.hashes.is_empty()
     }
 
     /// Returns whether a revision is wanted and has not arrived yet.
-    pub(super) fn is_open(&self, rev: &str) -> bool {
+    pub fn is_open(&self, rev: &str) -> bool {
         let (generation, hash) = split(rev);
         let hashes = self.hashes.get(&generation);
         hashes.is_some_and(|hashes| hashes.contains(hash))
     }
 
     /// Records a revision that arrived. Returns whether it was open.
-    pub(super) fn close(&mut self, rev: &str) -> bool {
+    pub fn close(&mut self, rev: &str) -> bool {
         let (generation, hash) = split(rev);
         let Some(hashes) = self.hashes.get_mut(&generation) else {
             return false;
@@ -55,7 +57,7 @@ impl OpenRevs {
     }
 
     /// Returns the open revisions that a document satisfies.
-    pub(super) fn answered_by(&self, meta: &DocMeta<'_>) -> Vec<String> {
+    pub fn answered_by(&self, meta: &DocMeta<'_>) -> Vec<String> {
         let rev = meta.rev();
         let mut answered = Vec::new();
         if self.is_open(rev) {
@@ -84,11 +86,10 @@ impl OpenRevs {
 }
 
 fn split(rev: &str) -> (u64, &str) {
-    let parts = rev
-        .split_once('-')
+    rev.split_once('-')
         .filter(|(number, _)| !number.starts_with(['0', '+']))
-        .and_then(|(number, hash)| Some((number.parse().ok()?, hash)));
-    parts.unwrap_or((0, rev))
+        .and_then(|(number, hash)| Some((number.parse().ok()?, hash)))
+        .unwrap_or((0, rev))
 }
 
 #[cfg(test)]

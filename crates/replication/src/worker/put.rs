@@ -145,9 +145,10 @@ impl Worker {
             }
             Verdict::MissingStub => return Err(DocFailed::MissingStub),
             Verdict::RefusedIfRepeated => {
-                let crash = crash(&doc);
-                let doc = Box::new(doc);
-                return Err(DocFailed::RefusedIfRepeated { doc, crash });
+                return Err(DocFailed::RefusedIfRepeated {
+                    crash: crash(&doc),
+                    doc: Box::new(doc),
+                });
             }
             Verdict::Unclear => return Err(DocFailed::RetryThen(crash(&doc))),
             Verdict::Wrong => return Err(DocFailed::Crash(*crash(&doc))),

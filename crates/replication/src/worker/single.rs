@@ -23,7 +23,7 @@ use super::missing::Wanted;
 use super::open_revs::OpenRevs;
 use crate::crash::Crash;
 use crate::endpoint::{Backoff, HeaderValue, Request, StatusCode, encode_doc_id};
-use crate::open::why_closed;
+use crate::open::db_info;
 use crate::refused::RefusedDoc;
 
 /// The longest line of a request, in bytes; halved if a source refuses it as too long.
@@ -38,8 +38,8 @@ const RENEWALS_MAX: u32 = 3;
 /// The result of reading a document.
 pub(super) struct Read<'a> {
     /// Texts still to be written.
-    pub(super) texts: Vec<String>,
-    pub(super) left: Left<'a>,
+    pub texts: Vec<String>,
+    pub left: Left<'a>,
 }
 
 /// The part of a document that was not read.
@@ -73,30 +73,30 @@ impl Worker {
 
 /// A document being read.
 pub(super) struct Single<'a> {
-    pub(super) worker: &'a Worker,
-    pub(super) id: String,
+    pub worker: &'a Worker,
+    pub id: String,
     /// Revisions to request. Those that have already arrived are skipped.
     queue: VecDeque<String>,
     /// Revisions that have not arrived yet.
-    pub(super) open: OpenRevs,
+    pub open: OpenRevs,
     ancestors: Vec<String>,
     line_max: usize,
     /// Whether one revision is requested at a time.
     singly: bool,
     /// The revisions that are done once the current document is written.
-    pub(super) answers: Vec<String>,
+    pub answers: Vec<String>,
     /// Revisions counted as read.
-    pub(super) counted: FxHashSet<String>,
+    pub counted: FxHashSet<String>,
     /// Revisions that the source reports as missing.
-    pub(super) missing: FxHashSet<String>,
-    pub(super) texts: Vec<String>,
+    pub missing: FxHashSet<String>,
+    pub texts: Vec<String>,
     /// The refusal by the target that deferred the current document.
     said: Option<RefusedDoc>,
 }
 
 impl<'a> Single<'a> {
     /// Reads until everything has arrived, or a document must be deferred.
-    pub(super) async fn run(mut self: Box<Self>) -> Result<Read<'a>, Crash> {
+    pub async fn run(mut self: Box<Self>) -> Result<Read<'a>, Crash> {
         let inline = self.read_all().await?;
         let texts = std::mem::take(&mut self.texts);
         let left = match inline {
@@ -120,7 +120,8 @@ impl Single<'_> {
             let pause = match self.read_some().await {
                 Ok(()) if self.missing.is_empty() => continue,
                 Ok(()) if waited_for_missing => {
-                    return Err(self.or_closed(self.missing_doc()).await);
+                    let (id, revs) = (self.id.clone(), self.missing_revs());
+                    return Err(self.or_closed(Crash::MissingDoc { id, revs }).await);
                 }
                 Ok(()) => {
                     info!(self.worker.log, "the source lacks revisions that it reported";
@@ -132,8 +133,9 @@ impl Single<'_> {
                 Err(DocFailed::UriTooLong) => {
                     self.line_max /= 2;
                     if self.line_max < LINE_MIN {
-                        let id = self.id.clone();
-                        return Err(Crash::RequestUriTooLong { id });
+                        return Err(Crash::RequestUriTooLong {
+                            id: self.id.clone(),
+                        });
                     }
                     continue;
                 }
@@ -181,14 +183,7 @@ impl Single<'_> {
 
     /// Returns why the source cannot be opened, or `crash` if it can be: then the document is at fault.
     async fn or_closed(&self, crash: Crash) -> Crash {
-        why_closed(&self.worker.source).await.unwrap_or(crash)
-    }
-
-    fn missing_doc(&self) -> Crash {
-        Crash::MissingDoc {
-            id: self.id.clone(),
-            revs: self.missing_revs(),
-        }
+        db_info(&self.worker.source).await.err().unwrap_or(crash)
     }
 
     /// Lists at most ten of the missing revisions: there may be thousands.
@@ -201,25 +196,21 @@ impl Single<'_> {
     }
 
     async fn failed(&self, failed: DocFailed) -> Crash {
-        let undelivered = |why: String, failed| Crash::OpenDocRevsFailed {
-            id: self.id.clone(),
-            why,
-            failed,
-        };
+        let why = failed.to_string();
         match failed {
             DocFailed::RetryThen(crash) | DocFailed::LockedOut(crash) => *crash,
-            DocFailed::Request(failed) => undelivered(failed.to_string(), Some(Box::new(failed))),
-            failed => self.or_closed(undelivered(failed.to_string(), None)).await,
+            DocFailed::Request(failed) => Crash::undelivered(&self.id, why, Some(failed)),
+            _ => {
+                self.or_closed(Crash::undelivered(&self.id, why, None))
+                    .await
+            }
         }
     }
 
     fn left(&mut self) -> Wanted {
         let queue = std::mem::take(&mut self.queue).into_iter();
-        Wanted {
-            id: self.id.clone(),
-            revs: queue.filter(|rev| self.open.is_open(rev)).collect(),
-            ancestors: Vec::new(),
-        }
+        let revs = queue.filter(|rev| self.open.is_open(rev)).collect();
+        Wanted::new(&*self.id, revs)
     }
 
     /// Removes open revisions from the queue and returns them: as many as fit a request's line, at least one if any.
@@ -280,8 +271,7 @@ impl Single<'_> {
 
     async fn read(&mut self, asked: &[String]) -> Result<(), DocFailed> {
         self.missing.clear();
-        let source = &self.worker.source;
-        let reply = source.stream(self.request(asked)).await?;
+        let reply = self.worker.source.stream(self.request(asked)).await?;
         let request = reply.asked.clone();
         match reply.status {
             StatusCode::OK => self.read_answer(reply, asked).await?,

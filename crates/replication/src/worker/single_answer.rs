@@ -26,9 +26,9 @@ const ERROR_PART_MAX: usize = 64 * 1024;
 /// A result in a plain JSON answer.
 #[derive(Deserialize)]
 struct OpenRevsEntry<'a> {
-    #[serde(borrow, default)]
+    #[serde(borrow)]
     ok: Option<&'a RawValue>,
-    #[serde(borrow, default)]
+    #[serde(borrow)]
     missing: Option<Cow<'a, str>>,
 }
 
@@ -45,8 +45,8 @@ impl Single<'_> {
             .and_then(|value| value.to_str().ok());
         match content_type {
             Some(kind) if ContentType::parse(kind).is_multipart() => {
-                let body = Multipart::new(kind, reply.body)?;
-                self.read_parts(body, asked).await
+                self.read_parts(Multipart::new(kind, reply.body)?, asked)
+                    .await
             }
             _ => self.read_array(reply.body).await,
         }
@@ -60,12 +60,11 @@ impl Single<'_> {
     ) -> Result<(), DocFailed> {
         while let Some(headers) = body.next_part().await? {
             let value = headers.get("content-type").unwrap_or_default();
-            let kind = headers.content_type();
-            let is = |essence| kind.is_some_and(|kind| kind.is(essence));
-            if is("multipart/related") {
-                let parts = Multipart::new(value, &mut body)?;
-                self.read_related(parts, asked).await?;
-            } else if kind.and_then(|kind| kind.parameter("error")) == Some("true") {
+            let kind = ContentType::parse(value);
+            if kind.is("multipart/related") {
+                self.read_related(Multipart::new(value, &mut body)?, asked)
+                    .await?;
+            } else if kind.parameter("error") == Some("true") {
                 let text = collect(&mut body, 0, ERROR_PART_MAX)
                     .await?
                     .unwrap_or_default();
@@ -80,7 +79,7 @@ impl Single<'_> {
                     )));
                 };
                 self.missing.insert(missing.into_owned());
-            } else if is("application/json") {
+            } else if kind.is("application/json") {
                 match collect(&mut body, 0, DOCUMENT_MAX).await? {
                     Some(text) => self.document(utf8(&text)?).await?,
                     None => self.too_large(asked)?,
@@ -182,9 +181,12 @@ impl Single<'_> {
     }
 
     fn meta<'t>(&self, text: &'t str) -> Result<DocMeta<'t>, DocFailed> {
-        let meta = DocMeta::read(text.as_bytes()).filter(|meta| meta.id == self.id);
-        let beginning = || shown(text.as_bytes());
-        meta.ok_or_else(|| DocFailed::Retry(format!("not the document asked for: {}", beginning())))
+        DocMeta::read(text.as_bytes())
+            .filter(|meta| meta.id == self.id)
+            .ok_or_else(|| {
+                let beginning = shown(text.as_bytes());
+                DocFailed::Retry(format!("not the document asked for: {beginning}"))
+            })
     }
 
     /// Counts a document and returns `true`, unless it is unwanted or rejected by the filter.
@@ -232,5 +234,5 @@ impl Single<'_> {
 }
 
 fn utf8(text: &[u8]) -> Result<&str, DocFailed> {
-    std::str::from_utf8(text).map_err(|_| DocFailed::Retry("a document is not UTF-8".to_owned()))
+    str::from_utf8(text).map_err(|_| DocFailed::Retry("a document is not UTF-8".to_owned()))
 }

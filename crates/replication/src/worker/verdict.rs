@@ -65,13 +65,13 @@ pub(super) enum Verdict {
 /// The outcome of a document, and its reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Outcome {
-    pub(super) verdict: Verdict,
-    pub(super) error: String,
-    pub(super) reason: String,
+    pub verdict: Verdict,
+    pub error: String,
+    pub reason: String,
 }
 
 impl Outcome {
-    pub(super) fn new(verdict: Verdict, error: impl Into<String>, reason: String) -> Self {
+    pub fn new(verdict: Verdict, error: impl Into<String>, reason: String) -> Self {
         Self {
             verdict,
             error: error.into(),
@@ -80,7 +80,7 @@ impl Outcome {
     }
 
     /// Whether it says that the target's disk is full.
-    pub(super) fn is_of_full_disk(&self) -> bool {
+    pub fn is_of_full_disk(&self) -> bool {
         self.verdict == Verdict::Unclear
             && [&self.error, &self.reason]
                 .into_iter()
@@ -126,36 +126,36 @@ fn says_written(body: &[u8]) -> bool {
     struct Written {
         ok: bool,
     }
-    let written = serde_json::from_slice::<Written>(body);
-    written.is_ok_and(|written| written.ok) || serde_json::from_slice::<[(); 0]>(body).is_ok()
+    serde_json::from_slice::<Written>(body).is_ok_and(|written| written.ok)
+        || serde_json::from_slice::<[(); 0]>(body).is_ok()
 }
 
 /// Returns error and reason of an answer that refuses a whole batch because of one document.
 pub(super) fn of_batch(reply: &Reply) -> Option<(String, String)> {
-    let said = Some(reply.error()).filter(|_| reply.status == StatusCode::BAD_REQUEST);
-    let said = said.filter(|said| OF_BATCH.contains(&&*said.error));
-    said.map(|said| (said.error, said.reason))
+    Some(reply.error())
+        .filter(|_| reply.status == StatusCode::BAD_REQUEST)
+        .filter(|said| OF_BATCH.contains(&&*said.error))
+        .map(|said| (said.error, said.reason))
 }
 
 /// An entry in the answer to `_bulk_docs`, for one document.
 #[derive(Debug, Deserialize)]
 pub(super) struct WriteEntry<'a> {
-    #[serde(borrow, default)]
-    pub(super) id: Option<Cow<'a, str>>,
-    #[serde(borrow, default)]
-    pub(super) rev: Option<Cow<'a, str>>,
-    #[serde(borrow, default)]
+    #[serde(borrow)]
+    pub id: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    pub rev: Option<Cow<'a, str>>,
+    #[serde(borrow)]
     ok: Option<&'a RawValue>,
     /// The error's name, or `true` if the name is in `name`.
-    #[serde(borrow, default)]
+    #[serde(borrow)]
     error: Option<&'a RawValue>,
-    #[serde(borrow, default)]
+    #[serde(borrow)]
     name: Option<&'a RawValue>,
-    #[serde(borrow, default)]
+    #[serde(borrow)]
     reason: Option<&'a RawValue>,
-    #[serde(borrow, default)]
+    #[serde(borrow)]
     message: Option<&'a RawValue>,
-    #[serde(default)]
     status: Option<u16>,
 }
 

@@ -3,12 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 
-use futures_util::future::{BoxFuture, join_all};
-use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{Client, Row};
+use futures_util::future::join_all;
+use tokio_postgres::{Client, Error, Row};
 
 use super::kept::Kept;
-use super::shared::{Shared, count, epoch, int};
+use super::shared::{Param, Shared, count, epoch, int, query};
 use crate::documents::{Conflict, Document, unix_now};
 use crate::revision::Revision;
 use crate::tables::{DocumentTables, next_local};
@@ -19,7 +18,9 @@ use policy::ownership::Epoch;
 pub(super) const COLUMNS: &str = "id, rev_number, rev_hash, deleted, seq, body";
 
 const SAVE: &str = "INSERT INTO settee.docs (id, rev_number, rev_hash, deleted, deleted_at, seq, body) \
-     SELECT * FROM unnest($1::text[], $2::bigint[], $3::text[], $4::boolean[], $5::bigint[], $6::bigint[], $7::text[]) \
+     SELECT id, number, hash, deleted, CASE WHEN deleted THEN $5::bigint END, seq, body \
+     FROM unnest($1::text[], $2::bigint[], $3::text[], $4::boolean[], $6::bigint[], $7::text[]) \
+     AS d (id, number, hash, deleted, seq, body) \
      ON CONFLICT (id) DO UPDATE SET rev_number = excluded.rev_number, rev_hash = excluded.rev_hash, \
      deleted = excluded.deleted, deleted_at = excluded.deleted_at, seq = excluded.seq, body = excluded.body";
 
@@ -43,14 +44,11 @@ const FORGET_STATUSES: &str = "DELETE FROM settee.job_status WHERE transient = 0
 
 const TELL_WANTED: &str = "SELECT pg_notify('settee_fleet', 'claims')";
 
-/// A parameter of a statement.
-type Param<'p> = (&'p (dyn ToSql + Sync), Type);
-
-/// The result of a statement.
-type Ran = Result<(), tokio_postgres::Error>;
+/// Whether a statement has anything to do, its text, and its parameters.
+type Statement = (bool, &'static str, Vec<Param>);
 
 /// Reads a document from its [`COLUMNS`].
-pub(super) fn document(row: &Row) -> Result<Document, tokio_postgres::Error> {
+pub(super) fn document(row: &Row) -> Result<Document, Error> {
     Ok(Document {
         id: row.try_get(0)?,
         revision: Revision {
@@ -66,7 +64,8 @@ pub(super) fn document(row: &Row) -> Result<Document, tokio_postgres::Error> {
 /// The documents of a transaction: as in the database, with the changes of its earlier writes.
 pub(super) struct Batch<'w> {
     shared: &'w Shared,
-    seq: u64,
+    /// The number of the last update.
+    pub seq: u64,
     /// When the transaction began, in seconds since 1970.
     now: u64,
     /// When it acquired its lock: see [`Before::at`].
@@ -115,14 +114,16 @@ impl DocumentTables for Batch<'_> {
     ) -> Result<Revision, Infallible> {
         self.seq += 1;
         let revision = Revision::after(known.map(|known| &known.revision), deleted, body);
-        let document = Document {
-            id: id.to_owned(),
-            revision: revision.clone(),
-            deleted,
-            seq: self.seq,
-            body: body.to_owned(),
-        };
-        self.documents.insert(id.to_owned(), document);
+        self.documents.insert(
+            id.to_owned(),
+            Document {
+                id: id.to_owned(),
+                revision: revision.clone(),
+                deleted,
+                seq: self.seq,
+                body: body.to_owned(),
+            },
+        );
         self.saved.insert(id.to_owned());
         Ok(revision)
     }
@@ -134,20 +135,25 @@ impl DocumentTables for Batch<'_> {
 }
 
 impl<'w> Batch<'w> {
-    pub fn of(shared: &'w Shared, before: &Before) -> Result<Self, tokio_postgres::Error> {
-        let documents = before.documents.iter().map(document);
-        let documents = documents.map(|read| read.map(|read| (read.id.clone(), read)));
+    pub fn of(shared: &'w Shared, before: &Before) -> Result<Self, Error> {
+        let documents = before
+            .documents
+            .iter()
+            .map(document)
+            .map(|read| read.map(|read| (read.id.clone(), read)));
         let locals = before.locals.iter().map(|row| {
             let (number, body) = (count(row.try_get(1)?), row.try_get(2)?);
             Ok((row.try_get(0)?, (number, Some(body))))
         });
         let jobs = before.jobs.iter().map(|row| {
             let owner: Option<i64> = row.try_get(2)?;
-            let job = Job {
-                wanted: row.try_get(1)?,
-                owner: owner.map(epoch),
-            };
-            Ok((row.try_get(0)?, job))
+            Ok((
+                row.try_get(0)?,
+                Job {
+                    wanted: row.try_get(1)?,
+                    owner: owner.map(epoch),
+                },
+            ))
         });
         Ok(Self {
             shared,
@@ -156,16 +162,11 @@ impl<'w> Batch<'w> {
             locked_at: before.at,
             documents: documents.collect::<Result<_, _>>()?,
             saved: BTreeSet::new(),
-            locals: locals.collect::<Result<_, tokio_postgres::Error>>()?,
+            locals: locals.collect::<Result<_, Error>>()?,
             saved_locals: BTreeSet::new(),
             kept: BTreeMap::new(),
-            jobs: jobs.collect::<Result<_, tokio_postgres::Error>>()?,
+            jobs: jobs.collect::<Result<_, Error>>()?,
         })
-    }
-
-    /// Returns the number of the last update.
-    pub fn seq(&self) -> u64 {
-        self.seq
     }
 
     /// Returns whether the epoch has claimed a document.
@@ -173,6 +174,15 @@ impl<'w> Batch<'w> {
         self.jobs
             .get(id)
             .is_some_and(|job| job.owner == Some(epoch))
+    }
+
+    /// Returns whether a document has requested a replication.
+    fn is_wanted(&self, id: &str) -> bool {
+        self.jobs.get(id).is_some_and(|job| job.wanted)
+    }
+
+    fn saved(&self) -> impl Iterator<Item = &Document> {
+        self.saved.iter().filter_map(|id| self.documents.get(id))
     }
 
     pub fn edit_local(
@@ -190,149 +200,120 @@ impl<'w> Batch<'w> {
 
     /// Returns the saved documents, in the form that a watcher gets.
     pub fn news(&self) -> Vec<(String, Option<Class>)> {
-        let saved = self.saved.iter().filter_map(|id| self.documents.get(id));
         let class = |document: &Document| {
             (!document.deleted).then(|| self.shared.watcher.class(&document.id, &document.body))
         };
-        saved
+        self.saved()
             .map(|document| (document.id.clone(), class(document)))
             .collect()
     }
 
     /// Returns the values kept for jobs by this batch, except removals for documents that had requested no replication.
     pub fn kept(&self) -> Vec<Kept> {
-        let is_wanted = |id: &str| self.jobs.get(id).is_some_and(|job| job.wanted);
-        let each = self.kept.iter();
-        let set = each.filter(|(id, value)| value.is_some() || is_wanted(id));
-        set.map(|(id, value)| Kept {
-            doc: id.clone(),
-            value: value.clone(),
-            at: self.locked_at,
-        })
-        .collect()
+        self.kept
+            .iter()
+            .filter(|(id, value)| value.is_some() || self.is_wanted(id))
+            .map(|(id, value)| Kept {
+                doc: id.clone(),
+                value: value.clone(),
+                at: self.locked_at,
+            })
+            .collect()
     }
 
     /// Writes the outcome, and commits it.
-    pub async fn commit(&self, client: &Client) -> Result<(), tokio_postgres::Error> {
-        let saved = self.saved.iter().filter_map(|id| self.documents.get(id));
-        let saved: Vec<&Document> = saved.collect();
-        let turned = self.turned(&saved);
-        let seq = int(self.seq);
-        let tell: [Param<'_>; 1] = [(&seq, Type::INT8)];
-        // Pipelined; after a failed statement the last one commits nothing.
-        let all: [BoxFuture<'_, _>; 9] = [
-            Box::pin(self.save_documents(client, &saved)),
-            Box::pin(self.save_locals(client)),
-            Box::pin(self.remove_locals(client)),
-            Box::pin(self.save_kept(client)),
-            Box::pin(save_wanted(client, &turned, self.locked_at)),
-            Box::pin(forget_statuses(client, &turned)),
-            Box::pin(run(
-                turned.iter().any(|(_, asks)| *asks),
-                client,
-                TELL_WANTED,
-                &[],
-            )),
-            Box::pin(run(!saved.is_empty(), client, TELL, &tell)),
-            Box::pin(run(true, client, "COMMIT", &[])),
+    pub async fn commit(&self, client: &Client) -> Result<(), Error> {
+        let saved: Vec<&Document> = self.saved().collect();
+        let texts = |of: fn(&Document) -> &str| {
+            Param::Texts(saved.iter().map(|one| of(one).to_owned()).collect())
+        };
+        let numbers = |of: fn(&Document) -> u64| {
+            Param::Integers(saved.iter().map(|one| int(of(one))).collect())
+        };
+        let save = vec![
+            texts(|one| &one.id),
+            numbers(|one| one.revision.number),
+            texts(|one| &one.revision.hash),
+            Param::Flags(saved.iter().map(|one| one.deleted).collect()),
+            Param::Number(self.now),
+            numbers(|one| one.seq),
+            texts(|one| &one.body),
         ];
-        join_all(all).await.into_iter().collect()
+        let [save_locals, remove_locals] = self.local_statements();
+        let (kept, values): (Vec<_>, Vec<_>) = self.kept.clone().into_iter().unzip();
+        let (turned, asks) = self.turned(&saved);
+        let begins = asks.contains(&true);
+        let left: Vec<String> = turned
+            .iter()
+            .zip(&asks)
+            .filter(|(_, asks)| !**asks)
+            .map(|(id, _)| id.clone())
+            .collect();
+        let at = || Param::Number(count(self.locked_at));
+        let statements: [Statement; 9] = [
+            (!saved.is_empty(), SAVE, save),
+            save_locals,
+            remove_locals,
+            (
+                !kept.is_empty(),
+                KEEP,
+                vec![Param::Texts(kept), Param::OptionalTexts(values), at()],
+            ),
+            (
+                !turned.is_empty(),
+                WANT,
+                vec![Param::Texts(turned), Param::Flags(asks), at()],
+            ),
+            (!left.is_empty(), FORGET_STATUSES, vec![Param::Texts(left)]),
+            (begins, TELL_WANTED, vec![]),
+            (!saved.is_empty(), TELL, vec![Param::Number(self.seq)]),
+            (true, "COMMIT", vec![]),
+        ];
+        // Pipelined; after a failed statement the last one commits nothing.
+        join_all(
+            statements
+                .iter()
+                .filter(|(is_due, ..)| *is_due)
+                .map(|(_, sql, params)| query(client, sql, params)),
+        )
+        .await
+        .into_iter()
+        .try_for_each(|rows| rows.map(drop))
+    }
+
+    /// Returns the statements that save and remove `_local/` documents.
+    fn local_statements(&self) -> [Statement; 2] {
+        let (mut ids, mut numbers, mut bodies) = (Vec::new(), Vec::new(), Vec::new());
+        let mut gone = Vec::new();
+        for id in &self.saved_locals {
+            match self.locals.get(id) {
+                Some((number, Some(body))) => {
+                    ids.push(id.clone());
+                    numbers.push(int(*number));
+                    bodies.push(body.clone());
+                }
+                _ => gone.push(id.clone()),
+            }
+        }
+        let is_due = !ids.is_empty();
+        let save = vec![
+            Param::Texts(ids),
+            Param::Integers(numbers),
+            Param::Texts(bodies),
+        ];
+        [
+            (is_due, SAVE_LOCALS, save),
+            (!gone.is_empty(), REMOVE_LOCALS, vec![Param::Texts(gone)]),
+        ]
     }
 
     /// Returns the saved documents that began (`true`) or ceased (`false`) to request a replication.
-    fn turned<'d>(&self, saved: &[&'d Document]) -> Vec<(&'d str, bool)> {
+    fn turned(&self, saved: &[&Document]) -> (Vec<String>, Vec<bool>) {
         let asks = |d: &Document| !d.deleted && self.shared.watcher.asks(&d.id, &d.body);
-        let known = |id: &str| self.jobs.get(id).is_some_and(|job| job.wanted);
-        let each = saved.iter().map(|d| (d.id.as_str(), asks(d)));
-        each.filter(|(id, asks)| known(id) != *asks).collect()
-    }
-
-    async fn save_documents(&self, client: &Client, saved: &[&Document]) -> Ran {
-        let column =
-            |of: fn(&Document) -> &str| -> Vec<&str> { saved.iter().map(|d| of(d)).collect() };
-        let number =
-            |of: fn(&Document) -> u64| -> Vec<i64> { saved.iter().map(|d| int(of(d))).collect() };
-        let deleted: Vec<bool> = saved.iter().map(|d| d.deleted).collect();
-        let now = int(self.now);
-        let deleted_at: Vec<Option<i64>> = deleted.iter().map(|gone| gone.then_some(now)).collect();
-        let params: [Param<'_>; 7] = [
-            (&column(|d| &d.id), Type::TEXT_ARRAY),
-            (&number(|d| d.revision.number), Type::INT8_ARRAY),
-            (&column(|d| &d.revision.hash), Type::TEXT_ARRAY),
-            (&deleted, Type::BOOL_ARRAY),
-            (&deleted_at, Type::INT8_ARRAY),
-            (&number(|d| d.seq), Type::INT8_ARRAY),
-            (&column(|d| &d.body), Type::TEXT_ARRAY),
-        ];
-        run(!saved.is_empty(), client, SAVE, &params).await
-    }
-
-    /// Returns the written `_local/` documents and their content.
-    fn saved_locals(&self) -> impl Iterator<Item = (&str, &(u64, Option<String>))> {
-        let each = self.saved_locals.iter();
-        each.filter_map(|id| Some((id.as_str(), self.locals.get(id)?)))
-    }
-
-    async fn save_locals(&self, client: &Client) -> Ran {
-        let (mut ids, mut numbers, mut bodies) = (Vec::new(), Vec::new(), Vec::new());
-        for (id, (number, body)) in self.saved_locals() {
-            if let Some(body) = body {
-                ids.push(id);
-                numbers.push(int(*number));
-                bodies.push(body.as_str());
-            }
-        }
-        let params: [Param<'_>; 3] = [
-            (&ids, Type::TEXT_ARRAY),
-            (&numbers, Type::INT8_ARRAY),
-            (&bodies, Type::TEXT_ARRAY),
-        ];
-        run(!ids.is_empty(), client, SAVE_LOCALS, &params).await
-    }
-
-    async fn remove_locals(&self, client: &Client) -> Ran {
-        let gone = self.saved_locals();
-        let gone = gone.filter(|(_, (_, body))| body.is_none());
-        let ids: Vec<&str> = gone.map(|(id, _)| id).collect();
-        let params: [Param<'_>; 1] = [(&ids, Type::TEXT_ARRAY)];
-        run(!ids.is_empty(), client, REMOVE_LOCALS, &params).await
-    }
-
-    async fn save_kept(&self, client: &Client) -> Ran {
-        let each = self.kept.iter();
-        let each = each.map(|(id, kept)| (id.as_str(), kept.as_deref()));
-        let (ids, kept): (Vec<&str>, Vec<Option<&str>>) = each.unzip();
-        let params: [Param<'_>; 3] = [
-            (&ids, Type::TEXT_ARRAY),
-            (&kept, Type::TEXT_ARRAY),
-            (&self.locked_at, Type::INT8),
-        ];
-        run(!ids.is_empty(), client, KEEP, &params).await
-    }
-}
-
-async fn save_wanted(client: &Client, turned: &[(&str, bool)], at: i64) -> Ran {
-    let (ids, wanted): (Vec<&str>, Vec<bool>) = turned.iter().copied().unzip();
-    let params: [Param<'_>; 3] = [
-        (&ids, Type::TEXT_ARRAY),
-        (&wanted, Type::BOOL_ARRAY),
-        (&at, Type::INT8),
-    ];
-    run(!ids.is_empty(), client, WANT, &params).await
-}
-
-async fn forget_statuses(client: &Client, turned: &[(&str, bool)]) -> Ran {
-    let left = turned.iter().filter(|(_, asks)| !asks);
-    let ids: Vec<&str> = left.map(|(id, _)| *id).collect();
-    let params: [Param<'_>; 1] = [(&ids, Type::TEXT_ARRAY)];
-    run(!ids.is_empty(), client, FORGET_STATUSES, &params).await
-}
-
-/// Runs a statement if it has anything to do.
-async fn run(is_due: bool, client: &Client, sql: &str, params: &[Param<'_>]) -> Ran {
-    if is_due {
-        client.query_typed(sql, params).await.map(drop)
-    } else {
-        Ok(())
+        saved
+            .iter()
+            .map(|d| (d.id.clone(), asks(d)))
+            .filter(|(id, asks)| self.is_wanted(id) != *asks)
+            .unzip()
     }
 }

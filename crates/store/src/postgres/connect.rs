@@ -61,8 +61,10 @@ impl Connector {
         news: &Arc<News>,
         observer: &Arc<dyn StoreObserver>,
     ) -> Result<Self, OpenProblem> {
-        let read = url.without_ssl().parse::<Config>();
-        let mut config = read.map_err(|error| OpenProblem::Refused(text(&error)))?;
+        let mut config = url
+            .without_ssl()
+            .parse::<Config>()
+            .map_err(|error| OpenProblem::Refused(text(&error)))?;
         if config.get_application_name().is_none() {
             config.application_name("settee");
         }
@@ -85,13 +87,13 @@ impl Connector {
 
     /// Opens a connection, which runs on this runtime.
     pub async fn connect(&self) -> Result<Client, OpenProblem> {
-        let made = timeout(CONNECT_MAX, self.try_connect()).await;
-        made.unwrap_or_else(|_| Err(no_answer(CONNECT_MAX)))
+        timeout(CONNECT_MAX, self.try_connect())
+            .await
+            .unwrap_or_else(|_| Err(no_answer(CONNECT_MAX)))
     }
 
     async fn try_connect(&self) -> Result<Client, OpenProblem> {
-        let connected = self.config.connect(self.tls.clone()).await;
-        let (client, mut connection) = connected.map_err(|error| problem(&error))?;
+        let (client, mut connection) = self.config.connect(self.tls.clone()).await?;
         let (news, up) = (Arc::clone(&self.news), Up::new(&self.observer));
         tokio::spawn(async move {
             let mut next = std::future::poll_fn(|cx| connection.poll_message(cx));
@@ -119,8 +121,7 @@ async fn prepare(client: &Client) -> Result<(), OpenProblem> {
          SHOW server_version",
         2 * bound
     );
-    let answers = client.simple_query(&set).await;
-    let answers = answers.map_err(|error| problem(&error))?;
+    let answers = client.simple_query(&set).await?;
     let shown = answers.iter().filter_map(|message| match message {
         SimpleQueryMessage::Row(row) => row.get(0),
         _ => None,
@@ -137,26 +138,29 @@ async fn prepare(client: &Client) -> Result<(), OpenProblem> {
         return Err(OpenProblem::Refused(old));
     }
     if *encoding != "UTF8" {
-        let other = format!("its encoding is {encoding}, and UTF8 is needed");
-        return Err(OpenProblem::Refused(other));
+        return Err(OpenProblem::Refused(format!(
+            "its encoding is {encoding}, and UTF8 is needed"
+        )));
     }
     Ok(())
 }
 
 /// Interprets a failed request.
-pub(crate) fn problem(error: &tokio_postgres::Error) -> OpenProblem {
-    let text = text(error);
-    let code = error.code().map_or("", SqlState::code);
-    match code.get(..2).unwrap_or_default() {
-        "28" | "3D" => OpenProblem::Refused(text),
-        "23" => OpenProblem::Constraint(text),
-        "53" if code == SqlState::DISK_FULL.code() => OpenProblem::Full(text),
-        "53" | "54" => OpenProblem::Limit(text),
-        "25" if code == SqlState::READ_ONLY_SQL_TRANSACTION.code() => OpenProblem::ReadOnly(text),
-        _ if code == SqlState::INSUFFICIENT_PRIVILEGE.code() => OpenProblem::Rights(text),
-        "" if lacks_room(error) => OpenProblem::Limit(text),
-        "" | "08" | "57" => OpenProblem::Database(text),
-        _ => OpenProblem::Failed(text),
+impl From<tokio_postgres::Error> for OpenProblem {
+    fn from(error: tokio_postgres::Error) -> Self {
+        let text = text(&error);
+        let code = error.code().map_or("", SqlState::code);
+        match code.get(..2).unwrap_or_default() {
+            "28" | "3D" => Self::Refused(text),
+            "23" => Self::Constraint(text),
+            "53" if code == SqlState::DISK_FULL.code() => Self::Full(text),
+            "53" | "54" => Self::Limit(text),
+            "25" if code == SqlState::READ_ONLY_SQL_TRANSACTION.code() => Self::ReadOnly(text),
+            _ if code == SqlState::INSUFFICIENT_PRIVILEGE.code() => Self::Rights(text),
+            "" if lacks_room(&error) => Self::Limit(text),
+            "" | "08" | "57" => Self::Database(text),
+            _ => Self::Failed(text),
+        }
     }
 }
 

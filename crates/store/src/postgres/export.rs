@@ -6,10 +6,9 @@
 use std::sync::Arc;
 
 use tokio::time::timeout;
-use tokio_postgres::Client;
-use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{Client, Error, Row};
 
-use super::connect::{Connector, REQUEST_MAX, no_answer, problem};
+use super::connect::{Connector, REQUEST_MAX, no_answer};
 use super::schema;
 use super::shared::{Param, count, int, query};
 use super::storable;
@@ -30,27 +29,20 @@ struct Session {
 impl Session {
     async fn open(url: &StoreUrl) -> Result<Self, OpenProblem> {
         let observer: Arc<dyn StoreObserver> = Arc::new(());
-        let connector = Connector::of(url, &Arc::default(), &observer)?;
-        let client = connector.connect().await?;
+        let client = Connector::of(url, &Arc::default(), &observer)?
+            .connect()
+            .await?;
         schema::make(&client, &new_uuid()).await?;
         let place = StorePlace::Postgres(url.clone());
         Ok(Self { client, place })
     }
 
     async fn run(&self, sql: &str) -> Result<(), OpenProblem> {
-        let run = timeout(REQUEST_MAX, self.client.batch_execute(sql)).await;
-        let run = run.map_err(|_| no_answer(REQUEST_MAX))?;
-        run.map_err(|error| problem(&error))
+        in_time(self.client.batch_execute(sql)).await
     }
 
-    async fn query(
-        &self,
-        sql: &str,
-        params: &[Param],
-    ) -> Result<Vec<tokio_postgres::Row>, OpenProblem> {
-        let rows = timeout(REQUEST_MAX, query(&self.client, sql, params)).await;
-        let rows = rows.map_err(|_| no_answer(REQUEST_MAX))?;
-        rows.map_err(|error| problem(&error))
+    async fn query(&self, sql: &str, params: &[Param]) -> Result<Vec<Row>, OpenProblem> {
+        in_time(query(&self.client, sql, params)).await
     }
 
     async fn read(&self, kind: RowKind, after: &str) -> Result<Vec<ExportRow>, OpenProblem> {
@@ -73,38 +65,36 @@ impl Session {
             Param::Number(ROWS_MAX as u64),
             Param::Number(BYTES_MAX as u64),
         ];
-        let mut read = Vec::new();
-        for row in self.query(&sql, &params).await? {
-            let row = || {
-                let id: String = row.try_get(0)?;
-                let id = match kind {
-                    RowKind::Documents => id,
-                    RowKind::Locals => format!("{LOCAL}{id}"),
-                };
-                let of_store =
-                    ExportRow::of_store(id, row.try_get(1)?, row.try_get(4)?, row.try_get(5)?);
-                let seq = count(row.try_get(2)?);
-                let deleted_at = row.try_get::<_, Option<i64>>(3)?.map(count);
-                Ok(of_store.map(|row| ExportRow {
-                    seq,
-                    deleted_at,
-                    ..row
-                }))
+        let rows = self.query(&sql, &params).await?;
+        let read = rows.iter().map(|row| {
+            let id: String = row.try_get(0)?;
+            let id = match kind {
+                RowKind::Documents => id,
+                RowKind::Locals => format!("{LOCAL}{id}"),
             };
-            let row: Result<_, tokio_postgres::Error> = row();
-            let row = row.map_err(|error| problem(&error))?;
-            read.push(row.map_err(OpenProblem::Damaged)?);
-        }
-        Ok(read)
+            let (rev, seq) = (row.try_get(1)?, count(row.try_get(2)?));
+            let deleted_at: Option<i64> = row.try_get(3)?;
+            let (at, body) = (deleted_at.map(count), row.try_get(4)?);
+            ExportRow::of_store(id, rev, seq, at, body, row.try_get(5)?)
+                .map_err(OpenProblem::Damaged)
+        });
+        read.collect()
     }
+}
+
+/// Waits for a sent request, at most [`REQUEST_MAX`].
+async fn in_time<T>(work: impl Future<Output = Result<T, Error>>) -> Result<T, OpenProblem> {
+    let done = timeout(REQUEST_MAX, work).await;
+    Ok(done.map_err(|_| no_answer(REQUEST_MAX))??)
 }
 
 impl RowSource for Session {
     fn rows(&mut self, kind: RowKind, after: &str) -> Answer<'_, Vec<ExportRow>> {
         let after = after.to_owned();
         Box::pin(async move {
-            let rows = self.read(kind, &after).await;
-            rows.map_err(|problem| self.place.cannot_open(problem).into())
+            self.read(kind, &after)
+                .await
+                .map_err(|problem| self.place.cannot_open(problem).into())
         })
     }
 }
@@ -120,9 +110,7 @@ pub(crate) async fn snapshot(url: &StoreUrl) -> Result<StoreSnapshot, OpenProble
     let Some(row) = rows.first() else {
         return Err(OpenProblem::Refused("settee.meta has no row".to_owned()));
     };
-    let head = || Ok((row.try_get(0)?, count(row.try_get(1)?)));
-    let head: Result<_, tokio_postgres::Error> = head();
-    let (uuid, seq) = head.map_err(|error| problem(&error))?;
+    let (uuid, seq) = (row.try_get(0)?, count(row.try_get(1)?));
     Ok(StoreSnapshot::new(uuid, seq, session))
 }
 
@@ -161,9 +149,8 @@ pub(crate) async fn replace<E: From<OpenProblem>>(
         session.put(&some, watcher).await?;
     }
     let sql = "UPDATE settee.meta SET server_uuid = $1, seq = $2, purged_seq = 0";
-    let params: [(&(dyn ToSql + Sync), Type); 2] = [(&uuid, Type::TEXT), (&int(seq), Type::INT8)];
-    let updated = session.client.query_typed(sql, &params).await;
-    updated.map_err(|error| problem(&error))?;
+    let params = [Param::Text(uuid.to_owned()), Param::Number(seq)];
+    session.query(sql, &params).await?;
     // The first service finds statistics for its plans, without waiting for PostgreSQL to gather them.
     session.run("ANALYZE settee.docs, settee.jobs").await?;
     Ok(session.run("COMMIT").await?)
@@ -179,27 +166,20 @@ impl Session {
         let revisions: Result<Vec<_>, _> = rows.iter().map(ExportRow::revision).collect();
         let revisions = revisions.map_err(OpenProblem::Damaged)?;
         let numbers = revisions.iter().map(|revision| int(revision.number));
+        let hashes = revisions.iter().map(|revision| revision.hash.clone());
         let asks = |row: &ExportRow| {
             row.local().is_none()
                 && row.deleted_at.is_none()
                 && watcher.asks(&row.id, row.doc.get())
         };
+        let died = |row: &ExportRow| row.deleted_at.map_or(-1, int);
         let kept = |row: &ExportRow| row.job.as_ref().map(|job| job.get().to_owned());
         let params = [
             Param::Flags(rows.iter().map(|row| row.local().is_some()).collect()),
             Param::Texts(rows.iter().map(id).collect()),
             Param::Integers(numbers.collect()),
-            Param::Texts(
-                revisions
-                    .iter()
-                    .map(|revision| revision.hash.clone())
-                    .collect(),
-            ),
-            Param::Integers(
-                rows.iter()
-                    .map(|row| row.deleted_at.map_or(-1, int))
-                    .collect(),
-            ),
+            Param::Texts(hashes.collect()),
+            Param::Integers(rows.iter().map(died).collect()),
             Param::Integers(rows.iter().map(|row| int(row.seq)).collect()),
             Param::Texts(rows.iter().map(|row| row.doc.get().to_owned()).collect()),
             Param::Flags(rows.iter().map(asks).collect()),

@@ -10,9 +10,10 @@ use std::time::Duration;
 
 use slog::warn;
 use tokio::time::sleep;
-use tokio_postgres::{Client, Row};
+use tokio_postgres::{Client, Error, Row};
 
-use super::connect::problem;
+use super::connect::REQUEST_MAX;
+use super::first;
 use super::kept::keep_again;
 use super::shared::{Param, Shared, WAIT_MAX, count, query};
 use crate::documents::mark;
@@ -52,10 +53,7 @@ const DOCUMENTS: &str = "SELECT id, body FROM settee.docs WHERE NOT deleted AND 
 pub(super) async fn follow(shared: Arc<Shared>) {
     let mut is_told = false;
     loop {
-        let error = match listen(&shared, &mut is_told).await {
-            Err(error) => error,
-            Ok(never) => match never {},
-        };
+        let Err(error) = listen(&shared, &mut is_told).await;
         if !std::mem::replace(&mut is_told, true) {
             warn!(shared.log, "cannot listen to the store's database"; "error" => %error,
                   "effect" => "writes of other daemons are seen later");
@@ -70,8 +68,10 @@ async fn listen(
     is_told: &mut bool,
 ) -> Result<std::convert::Infallible, StoreError> {
     let client = shared.connect().await?;
-    let listening = client.batch_execute(LISTEN).await;
-    listening.map_err(|error| shared.failed(problem(&error)))?;
+    client
+        .batch_execute(LISTEN)
+        .await
+        .map_err(|error| shared.failed(error))?;
     shared.news.bump_all();
     loop {
         catch_up(shared, &client).await?;
@@ -91,8 +91,10 @@ async fn read(shared: &Shared, client: &Client, since: u64) -> Result<Vec<Row>, 
          LEFT JOIN (SELECT * FROM settee.docs WHERE seq > $1 ORDER BY seq LIMIT $2) d ON true ORDER BY d.seq"
     );
     let read = query(client, &updates, &params);
-    let read = shared.ended(DatabaseRequest::Read, read).await?;
-    read.map_err(|error| shared.failed(problem(&error)))
+    shared
+        .ended(REQUEST_MAX, DatabaseRequest::Read, read)
+        .await?
+        .map_err(|error| shared.failed(error))
 }
 
 /// Reads all updates unknown to the watcher.
@@ -100,8 +102,7 @@ async fn catch_up(shared: &Arc<Shared>, client: &Client) -> Result<(), StoreErro
     loop {
         let since = shared.update_seq.borrow().unwrap_or(0);
         let rows = read(shared, client, since).await?;
-        let updates = Updates::of(shared, &rows);
-        let updates = updates.map_err(|error| shared.failed(problem(&error)))?;
+        let updates = Updates::of(shared, &rows).map_err(|error| shared.failed(error))?;
         // A deletion was purged before it was read, or a failover may have lost updates.
         if updates.purged > since || updates.last < since || updates.mark != *shared.mark() {
             begin_anew(shared).await?;
@@ -116,6 +117,7 @@ async fn catch_up(shared: &Arc<Shared>, client: &Client) -> Result<(), StoreErro
 }
 
 /// Updates in order.
+#[derive(Default)]
 struct Updates {
     last: u64,
     purged: u64,
@@ -125,13 +127,8 @@ struct Updates {
 }
 
 impl Updates {
-    fn of(shared: &Shared, rows: &[Row]) -> Result<Self, tokio_postgres::Error> {
-        let mut updates = Self {
-            last: 0,
-            purged: 0,
-            mark: String::new(),
-            documents: Vec::with_capacity(rows.len()),
-        };
+    fn of(shared: &Shared, rows: &[Row]) -> Result<Self, Error> {
+        let mut updates = Self::default();
         for row in rows {
             updates.last = count(row.try_get(0)?);
             updates.purged = count(row.try_get(1)?);
@@ -157,8 +154,10 @@ impl Updates {
             if known.is_some_and(|known| known >= last) {
                 return false;
             }
-            let news = self.documents.into_iter();
-            let news = news.filter(|(seq, ..)| known.is_none_or(|known| *seq > known));
+            let news = self
+                .documents
+                .into_iter()
+                .filter(|(seq, ..)| known.is_none_or(|known| *seq > known));
             shared
                 .watcher
                 .written(news.map(|(_, id, class)| (id, class)).collect());
@@ -207,18 +206,17 @@ pub(super) struct Stock {
 /// Reads the number of the last update, and then all existing documents with their classes, which may already include
 /// later updates.
 pub(super) async fn stock(shared: &Arc<Shared>) -> Result<Stock, StoreError> {
-    let failed = |error: tokio_postgres::Error| shared.failed(problem(&error));
+    let failed = |error: Error| shared.failed(error);
     let meta = format!("SELECT m.seq, {MARK} FROM settee.meta m");
     let rows = shared.rows(&meta, &[]).await?;
     let read = |row: &Row| Ok((count(row.try_get(0)?), mark_of(row.try_get(1)?)));
-    let (seq, mark) = rows
-        .first()
-        .map_or_else(|| Ok(Default::default()), read)
-        .map_err(failed)?;
+    let (seq, mark) = first(&rows, read).map_err(failed)?.unwrap_or_default();
     let mut documents: Vec<(String, Class)> = Vec::new();
     loop {
-        let after = documents.last().map_or(String::new(), |(id, _)| id.clone());
-        let params = [Param::Text(after), Param::Number(DOCUMENTS_MAX)];
+        let params = [
+            Param::Text(documents.last().map_or(String::new(), |(id, _)| id.clone())),
+            Param::Number(DOCUMENTS_MAX),
+        ];
         let rows = shared.rows(DOCUMENTS, &params).await?;
         for row in &rows {
             let (id, body): (String, &str) = (

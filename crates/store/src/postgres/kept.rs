@@ -10,7 +10,6 @@ use std::sync::{Mutex, PoisonError};
 
 use slog::warn;
 
-use super::connect::problem;
 use super::shared::{Param, Shared};
 use crate::error::StoreError;
 
@@ -47,8 +46,9 @@ impl Acknowledged {
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let docs: Option<HashSet<&String>> = docs.map(|docs| docs.iter().collect());
         let asked = |kept: &&Kept| docs.as_ref().is_none_or(|docs| docs.contains(&kept.doc));
-        let asked = known.iter().filter(asked);
-        asked
+        known
+            .iter()
+            .filter(asked)
             .map(|kept| (kept.doc.clone(), (kept.value.clone(), kept.at)))
             .collect()
     }
@@ -66,8 +66,10 @@ pub(super) async fn keep_again(shared: &Shared, docs: Option<&[String]>) -> Resu
         Param::OptionalTexts(values),
         Param::Integers(times),
     ];
-    let done = shared.write(KEEP_AGAIN, &params).await?;
-    let rows = done.map_err(|failed| shared.failed(problem(&failed.error)))?;
+    let rows = shared
+        .write(KEEP_AGAIN, &params)
+        .await?
+        .map_err(|failed| shared.failed(failed.error))?;
     if !rows.is_empty() {
         warn!(shared.log, "pauses and priorities that the database has lost are written again"; "count" => rows.len(),
               "effect" => "what this service acknowledged is in effect again",

@@ -30,9 +30,8 @@ use child::watches;
 use slog::Logger;
 use tokio::runtime::Builder;
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio_postgres::Row;
+use tokio_postgres::{Error, Row};
 
-use super::REQUESTS_MAX;
 use super::document_store::{Answer, Change, DocumentStore, Watcher};
 use super::documents::{Changes, Conflict, Document, Edit, Info, LocalDocument, Purged};
 use super::error::StoreError;
@@ -42,8 +41,8 @@ use super::observer::StoreObserver;
 use super::place::StorePlace;
 use super::revision::Revision;
 use super::tables::{DocumentTables, Import, Imported};
+use super::{REQUESTS_MAX, ask};
 use batch::{Batch, COLUMNS, document};
-use fleet::PostgresFleet;
 use follow::{MARK, mark_of};
 use kept::keep_again;
 use policy::ownership::Epoch;
@@ -75,8 +74,10 @@ impl PostgresStore {
         observer: Arc<dyn StoreObserver>,
         log: &Logger,
     ) -> std::io::Result<Self> {
-        let runtime = Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.map_err(watches::named)?;
+        let runtime = Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(watches::named)?;
         let (writes, waiting) = mpsc::channel(REQUESTS_MAX);
         let shared = Arc::new(Shared::new(url, new_uuid, watcher, observer, log.clone()));
         let writer = Writer::new(Arc::clone(&shared), waiting);
@@ -85,8 +86,9 @@ impl PostgresStore {
             update_seq: shared.update_seq.subscribe(),
             thread: StoreThread::new(shared, runtime.handle().clone()),
         };
-        let thread = std::thread::Builder::new().name("store".to_owned());
-        thread.spawn(move || runtime.block_on(writer.run()))?;
+        std::thread::Builder::new()
+            .name("store".to_owned())
+            .spawn(move || runtime.block_on(writer.run()))?;
         Ok(store)
     }
 
@@ -97,33 +99,21 @@ impl PostgresStore {
         work: impl FnOnce(&mut Batch<'_>) -> T + Send + 'static,
     ) -> Answer<'_, T> {
         Box::pin(async move {
-            documents
-                .iter()
-                .chain(&local)
-                .try_for_each(|id| storable(id))?;
+            let mut ids = documents.iter().chain(&local);
+            ids.try_for_each(|id| storable(id))?;
             let (to, value) = oneshot::channel();
             let work = Box::new(move |batch: &mut Batch<'_>| drop(to.send(work(batch))));
-            self.ask(|reply| {
+            let request = |reply| {
                 WriteRequest::Write(Write {
                     documents,
                     local,
                     work,
                     reply,
                 })
-            })
-            .await?;
+            };
+            ask(&self.writes, request).await?;
             value.await.map_err(|_| StoreError::Closed)
         })
-    }
-
-    async fn ask<T>(
-        &self,
-        request: impl FnOnce(oneshot::Sender<Result<T, StoreError>>) -> WriteRequest,
-    ) -> Result<T, StoreError> {
-        let (reply, result) = oneshot::channel();
-        let sent = self.writes.send(request(reply)).await;
-        sent.map_err(|_| StoreError::Closed)?;
-        result.await.unwrap_or(Err(StoreError::Closed))
     }
 }
 
@@ -143,14 +133,10 @@ fn storable(id: &str) -> Result<(), StoreError> {
 
 /// Returns the ids to search for, without those that contain a NUL: no document has such an id.
 fn known(ids: impl IntoIterator<Item = String>) -> Param {
-    let ids = ids.into_iter().filter(|id| !id.contains('\0'));
-    Param::Texts(ids.collect())
+    Param::Texts(ids.into_iter().filter(|id| !id.contains('\0')).collect())
 }
 
-fn first<T>(
-    rows: &[Row],
-    of: impl FnOnce(&Row) -> Result<T, tokio_postgres::Error>,
-) -> Result<Option<T>, tokio_postgres::Error> {
+fn first<T>(rows: &[Row], of: impl FnOnce(&Row) -> Result<T, Error>) -> Result<Option<T>, Error> {
     rows.first().map(of).transpose()
 }
 
@@ -176,7 +162,7 @@ impl DocumentStore for PostgresStore {
     fn uuid(&self) -> Answer<'_, String> {
         self.thread
             .read("SELECT server_uuid FROM settee.meta", vec![], |rows| {
-                Ok(first(&rows, |row| row.try_get(0))?.unwrap_or_default())
+                Ok(first(rows, |row| row.try_get(0))?.unwrap_or_default())
             })
     }
 
@@ -184,11 +170,13 @@ impl DocumentStore for PostgresStore {
         let sql = format!("SELECT {COLUMNS} FROM settee.docs WHERE id = ANY($1)");
         self.thread
             .read(sql, vec![known(ids.clone())], move |rows| {
-                let found = rows.iter().map(|row| Ok((row.try_get(0)?, row)));
-                let found: HashMap<&str, &Row> =
-                    found.collect::<Result<_, tokio_postgres::Error>>()?;
-                let found = ids.iter().map(|id| found.get(&**id).copied());
-                found.map(|row| row.map(document).transpose()).collect()
+                let found: HashMap<&str, &Row> = rows
+                    .iter()
+                    .map(|row| Ok((row.try_get(0)?, row)))
+                    .collect::<Result<_, Error>>()?;
+                ids.iter()
+                    .map(|id| found.get(&**id).copied().map(document).transpose())
+                    .collect()
             })
     }
 
@@ -201,7 +189,7 @@ impl DocumentStore for PostgresStore {
         let params = vec![Param::Number(since), Param::Number(limit as u64)];
         self.thread.read(sql, params, |rows| {
             let mut changes = Changes::default();
-            for row in &rows {
+            for row in rows {
                 changes.update_seq = count(row.try_get(6)?);
                 changes.mark = mark_of(row.try_get(7)?);
                 if row.try_get::<_, Option<&str>>(0)?.is_some() {
@@ -221,10 +209,11 @@ impl DocumentStore for PostgresStore {
     }
 
     fn pending(&self, since: u64) -> Answer<'_, u64> {
-        let sql = "SELECT count(*) FROM settee.docs WHERE seq > $1";
-        self.thread.read(sql, vec![Param::Number(since)], |rows| {
-            Ok(first(&rows, |row| row.try_get(0))?.map_or(0, count))
-        })
+        self.thread.read(
+            "SELECT count(*) FROM settee.docs WHERE seq > $1",
+            vec![Param::Number(since)],
+            |rows| Ok(first(rows, |row| row.try_get(0))?.map_or(0, count)),
+        )
     }
 
     fn change_with(&self, id: &str, change: Change) -> Answer<'_, Option<Revision>> {
@@ -251,7 +240,7 @@ impl DocumentStore for PostgresStore {
              count(*) FILTER (WHERE deleted), coalesce(sum(octet_length(body)), 0)::bigint FROM settee.docs) d"
         );
         self.thread.read(sql, vec![], |rows| {
-            let info = first(&rows, |row| {
+            let info = first(rows, |row| {
                 Ok(Info {
                     update_seq: count(row.try_get(0)?),
                     mark: mark_of(row.try_get(1)?),
@@ -265,21 +254,29 @@ impl DocumentStore for PostgresStore {
     }
 
     fn edit(&self, edits: Vec<Edit>) -> Answer<'_, Vec<Result<Revision, Conflict>>> {
-        let ids = edits.iter().map(|edit| edit.id.clone()).collect();
-        self.write(ids, None, |batch| {
-            let edits = edits.into_iter();
-            edits.map(|edit| sure(batch.edit(edit))).collect()
-        })
+        self.write(
+            edits.iter().map(|edit| edit.id.clone()).collect(),
+            None,
+            |batch| {
+                edits
+                    .into_iter()
+                    .map(|edit| sure(batch.edit(edit)))
+                    .collect()
+            },
+        )
     }
 
     fn import(&self, documents: Vec<Import>) -> Answer<'_, Vec<Imported>> {
-        let ids = documents.iter().map(|one| one.id.clone()).collect();
-        self.write(ids, None, |batch| {
-            let documents = documents.into_iter();
-            documents
-                .map(|document| sure(batch.import(document)))
-                .collect()
-        })
+        self.write(
+            documents.iter().map(|one| one.id.clone()).collect(),
+            None,
+            |batch| {
+                documents
+                    .into_iter()
+                    .map(|document| sure(batch.import(document)))
+                    .collect()
+            },
+        )
     }
 
     fn snapshot(&self) -> Answer<'_, StoreSnapshot> {
@@ -290,21 +287,25 @@ impl DocumentStore for PostgresStore {
             let StorePlace::Postgres(url) = &shared.place else {
                 return Err(StoreError::Closed);
             };
-            let snapshot = export::snapshot(url).await;
-            snapshot.map_err(|problem| shared.failed(problem))
+            export::snapshot(url)
+                .await
+                .map_err(|problem| shared.failed(problem))
         }))
     }
 
     fn local(&self, id: &str) -> Answer<'_, Option<LocalDocument>> {
-        let sql = "SELECT number, body FROM settee.locals WHERE id = ANY($1)";
-        self.thread.read(sql, vec![known([id.to_owned()])], |rows| {
-            first(&rows, |row| {
-                Ok(LocalDocument {
-                    number: count(row.try_get(0)?),
-                    body: row.try_get(1)?,
+        self.thread.read(
+            "SELECT number, body FROM settee.locals WHERE id = ANY($1)",
+            vec![known([id.to_owned()])],
+            |rows| {
+                first(rows, |row| {
+                    Ok(LocalDocument {
+                        number: count(row.try_get(0)?),
+                        body: row.try_get(1)?,
+                    })
                 })
-            })
-        })
+            },
+        )
     }
 
     fn edit_local(
@@ -325,8 +326,7 @@ impl DocumentStore for PostgresStore {
             let found = rows
                 .iter()
                 .map(|row| Ok((row.try_get(0)?, row.try_get(1)?)));
-            let mut found: HashMap<&str, Option<String>> =
-                found.collect::<Result<_, tokio_postgres::Error>>()?;
+            let mut found: HashMap<&str, Option<String>> = found.collect::<Result<_, Error>>()?;
             Ok(ids.iter().map(|id| found.remove(&**id).flatten()).collect())
         })
     }
@@ -339,12 +339,13 @@ impl DocumentStore for PostgresStore {
     }
 
     fn purge(&self, before: u64, after: u64, limit: usize) -> Answer<'_, Purged> {
-        Box::pin(self.ask(move |reply| WriteRequest::Purge {
+        let request = move |reply| WriteRequest::Purge {
             before,
             after,
             limit,
             reply,
-        }))
+        };
+        Box::pin(ask(&self.writes, request))
     }
 
     /// Does nothing: PostgreSQL reclaims space itself.
@@ -353,6 +354,6 @@ impl DocumentStore for PostgresStore {
     }
 
     fn fleet(&self) -> Option<Arc<dyn FleetStore>> {
-        Some(Arc::new(PostgresFleet::new(self.thread.clone())))
+        Some(Arc::new(self.thread.clone()))
     }
 }

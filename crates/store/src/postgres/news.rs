@@ -1,5 +1,6 @@
 //! Notifications received on the listening connection.
 
+use strum::EnumCount;
 use tokio::sync::{Notify, watch};
 
 use crate::fleet::Topic;
@@ -12,38 +13,27 @@ const FLEET: &str = "settee_fleet";
 pub(crate) struct News {
     /// Notified when a service has written documents, this one included, or a connection has ended.
     pub documents: Notify,
-    claims: watch::Sender<u64>,
-    orders: watch::Sender<u64>,
-    overrides: watch::Sender<u64>,
+    topics: [watch::Sender<u64>; Topic::COUNT],
 }
 
 impl News {
     /// Passes on a notification to its waiters.
     pub fn hear(&self, channel: &str, payload: &str) {
-        match (channel, payload) {
-            (FLEET, "claims") => bump(&self.claims),
-            (FLEET, "orders") => bump(&self.orders),
-            (FLEET, "overrides") => bump(&self.overrides),
+        if channel != FLEET {
+            self.documents.notify_one();
+        } else if let Ok(topic) = payload.parse::<Topic>() {
             // A later version may have more topics.
-            (FLEET, _) => {}
-            _ => self.documents.notify_one(),
+            bump(&self.topics[topic as usize]);
         }
     }
 
     /// Notifies the waiters for all topics, as notifications may have been missed.
     pub fn bump_all(&self) {
-        for topic in [&self.claims, &self.orders, &self.overrides] {
-            bump(topic);
-        }
+        self.topics.iter().for_each(bump);
     }
 
     pub fn of(&self, topic: Topic) -> watch::Receiver<u64> {
-        let sender = match topic {
-            Topic::Claims => &self.claims,
-            Topic::Orders => &self.orders,
-            Topic::Overrides => &self.overrides,
-        };
-        sender.subscribe()
+        self.topics[topic as usize].subscribe()
     }
 }
 

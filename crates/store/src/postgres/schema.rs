@@ -4,9 +4,9 @@
 //!           schema. Another program's tables are not touched.
 
 use tokio_postgres::Client;
-use tokio_postgres::types::{ToSql, Type};
 
-use super::connect::problem;
+use super::first;
+use super::shared::{Param, query};
 use crate::error::OpenProblem;
 
 /// Creates all tables.
@@ -38,20 +38,17 @@ pub(crate) async fn make(client: &Client, new_uuid: &str) -> Result<(), OpenProb
     if is_made(client).await? && has_additions(client).await? {
         return Ok(());
     }
-    let run = async |sql: &str| client.batch_execute(sql).await.map_err(|e| problem(&e));
-    run(&format!("BEGIN; SELECT pg_advisory_xact_lock({LOCK})")).await?;
+    let begin = format!("BEGIN; SELECT pg_advisory_xact_lock({LOCK})");
+    client.batch_execute(&begin).await?;
     if !is_made(client).await? {
-        run(TABLES).await?;
-        let insert = "INSERT INTO settee.meta (server_uuid, format) VALUES ($1, $2)";
-        let meta: [(&(dyn ToSql + Sync), Type); 2] =
-            [(&new_uuid, Type::TEXT), (&FORMAT, Type::INT4)];
-        let inserted = client.query_typed(insert, &meta).await;
-        inserted.map_err(|e| problem(&e))?;
+        client.batch_execute(TABLES).await?;
+        let insert = format!("INSERT INTO settee.meta (server_uuid, format) VALUES ($1, {FORMAT})");
+        query(client, &insert, &[Param::Text(new_uuid.to_owned())]).await?;
     }
     if !has_additions(client).await? {
-        run(ADDITIONS).await?;
+        client.batch_execute(ADDITIONS).await?;
     }
-    run("COMMIT").await
+    Ok(client.batch_execute("COMMIT").await?)
 }
 
 /// Returns whether [`ADDITIONS`] were made.
@@ -59,35 +56,26 @@ async fn has_additions(client: &Client) -> Result<bool, OpenProblem> {
     let sql = "SELECT to_regclass('settee.reports') IS NOT NULL AND to_regclass('settee.jobs_claims') IS NOT NULL \
                AND EXISTS (SELECT FROM pg_attribute \
                WHERE attrelid = to_regclass('settee.jobs') AND attname = 'kept_at' AND NOT attisdropped)";
-    let rows = client.query_typed(sql, &[]);
-    let rows = rows.await.map_err(|error| problem(&error))?;
-    let is_there = rows.first().map(|row| row.try_get(0)).transpose();
-    Ok(is_there.map_err(|error| problem(&error))?.unwrap_or(false))
+    let rows = client.query_typed(sql, &[]).await?;
+    Ok(first(&rows, |row| row.try_get(0))?.unwrap_or(false))
 }
 
-/// Returns whether the tables exist.
+/// Returns whether the tables exist, in this format.
 async fn is_made(client: &Client) -> Result<bool, OpenProblem> {
-    match format(client).await? {
+    let number = async |sql: &str| {
+        let rows = client.query_typed(sql, &[]).await?;
+        first(&rows, |row| row.try_get::<_, i32>(0))
+    };
+    let is_there = "SELECT 1 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
+                    WHERE n.nspname = 'settee' AND c.relname = 'meta'";
+    if number(is_there).await?.is_none() {
+        return Ok(false);
+    }
+    match number("SELECT format FROM settee.meta").await? {
         None => Ok(false),
         Some(FORMAT) => Ok(true),
         Some(other) => Err(OpenProblem::Format(format!(
             "format {other}, this program knows {FORMAT}"
         ))),
-    }
-}
-
-/// Returns the tables' format, if they exist.
-async fn format(client: &Client) -> Result<Option<i32>, OpenProblem> {
-    let number = async |sql: &str| {
-        let rows = client.query_typed(sql, &[]).await;
-        let rows = rows.map_err(|error| problem(&error))?;
-        let number = rows.first().map(|row| row.try_get::<_, i32>(0));
-        number.transpose().map_err(|error| problem(&error))
-    };
-    let is_there = "SELECT 1 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
-                    WHERE n.nspname = 'settee' AND c.relname = 'meta'";
-    match number(is_there).await? {
-        Some(_) => number("SELECT format FROM settee.meta").await,
-        None => Ok(None),
     }
 }

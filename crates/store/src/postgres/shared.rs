@@ -5,16 +5,16 @@
 //! PROMISES  While the database does not answer, requests fail at once, except for one every [`WAIT_MIN`] to
 //!           [`WAIT_MAX`], which retries.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use slog::Logger;
 use tokio::sync::{Mutex as AsyncMutex, Notify, OnceCell, watch};
 use tokio::time::{Instant, timeout};
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{Client, Row};
+use tokio_postgres::{Client, Error, Row};
 
-use super::connect::{Connector, REQUEST_MAX, is_lost, no_answer, problem};
+use super::connect::{Connector, REQUEST_MAX, is_lost, no_answer};
 use super::follow::{follow, stock};
 use super::kept::Acknowledged;
 use super::news::News;
@@ -144,8 +144,9 @@ impl Shared {
     pub async fn open(self: &Arc<Self>) -> Result<(), StoreError> {
         let opened = self.opened.get_or_try_init(async || {
             let client = self.client(&self.reader).await?;
-            let prepared = timeout(REQUEST_MAX * 2, schema::make(&client, &self.new_uuid)).await;
-            let prepared = prepared.unwrap_or_else(|_| Err(no_answer(REQUEST_MAX * 2)));
+            let prepared = timeout(REQUEST_MAX * 2, schema::make(&client, &self.new_uuid))
+                .await
+                .unwrap_or_else(|_| Err(no_answer(REQUEST_MAX * 2)));
             if prepared.is_err() {
                 // It may be inside a transaction.
                 self.reader.forget(&client).await;
@@ -162,8 +163,8 @@ impl Shared {
     }
 
     /// Converts a problem to an error of this store.
-    pub fn failed(&self, problem: OpenProblem) -> StoreError {
-        self.place.cannot_open(problem).into()
+    pub fn failed(&self, problem: impl Into<OpenProblem>) -> StoreError {
+        self.place.cannot_open(problem.into()).into()
     }
 
     /// Connects, unless a recent attempt failed.
@@ -172,15 +173,14 @@ impl Shared {
         if let Some(outage) = self.outage().as_ref().filter(|outage| now < outage.until) {
             return Err(outage.error.clone());
         }
-        let made = async {
-            let connector = self.connector().await?;
-            connector.connect().await
-        };
+        let made = async { self.connector().await?.connect().await };
         let made = made.await.map_err(|problem| self.failed(problem));
         let mut outage = self.outage();
         *outage = made.as_ref().err().map(|error| {
-            let wait = outage.as_ref().map_or(WAIT_MIN, |before| before.wait * 2);
-            let wait = wait.min(WAIT_MAX);
+            let wait = outage
+                .as_ref()
+                .map_or(WAIT_MIN, |before| before.wait * 2)
+                .min(WAIT_MAX);
             Outage {
                 until: Instant::now() + wait,
                 wait,
@@ -200,11 +200,11 @@ impl Shared {
             .await
     }
 
-    pub fn mark(&self) -> std::sync::MutexGuard<'_, String> {
+    pub fn mark(&self) -> MutexGuard<'_, String> {
         self.mark.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn outage(&self) -> std::sync::MutexGuard<'_, Option<Outage>> {
+    fn outage(&self) -> MutexGuard<'_, Option<Outage>> {
         self.outage.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -217,16 +217,8 @@ impl Shared {
         Ok(Arc::clone(known.insert(client)))
     }
 
-    /// Waits for a sent request, at most [`REQUEST_MAX`].
+    /// Waits for a sent request, at most `max`.
     pub async fn ended<T>(
-        &self,
-        request: DatabaseRequest,
-        work: impl Future<Output = T>,
-    ) -> Result<T, StoreError> {
-        self.ended_within(REQUEST_MAX, request, work).await
-    }
-
-    async fn ended_within<T>(
         &self,
         max: Duration,
         request: DatabaseRequest,
@@ -242,15 +234,20 @@ impl Shared {
     pub async fn rows(&self, sql: &str, params: &[Param]) -> Result<Vec<Row>, StoreError> {
         let read = async || {
             let client = self.client(&self.reader).await?;
-            let work = query(&client, sql, params);
-            let read = self.ended(DatabaseRequest::Read, work).await;
+            let read = self
+                .ended(
+                    REQUEST_MAX,
+                    DatabaseRequest::Read,
+                    query(&client, sql, params),
+                )
+                .await;
             self.sorted(&self.reader, &client, read).await
         };
         let rows = match read().await? {
             Err(failed) if failed.is_lost => read().await?,
             rows => rows,
         };
-        rows.map_err(|failed| self.failed(problem(&failed.error)))
+        rows.map_err(|failed| self.failed(failed.error))
     }
 
     /// Runs a writing statement, concurrently with reads. After an error it may have been carried out.
@@ -260,8 +257,13 @@ impl Shared {
         params: &[Param],
     ) -> Result<Result<Vec<Row>, Failed>, StoreError> {
         let client = self.client(&self.reader).await?;
-        let work = query(&client, sql, params);
-        let done = self.ended(DatabaseRequest::Write, work).await;
+        let done = self
+            .ended(
+                REQUEST_MAX,
+                DatabaseRequest::Write,
+                query(&client, sql, params),
+            )
+            .await;
         self.sorted(&self.reader, &client, done).await
     }
 
@@ -269,14 +271,16 @@ impl Shared {
     pub async fn lease(&self, sql: &str, params: &[Param]) -> Result<Vec<Row>, StoreError> {
         let begun = Instant::now();
         let late = || self.failed(no_answer(ownership::REQUEST_MAX));
-        let client = timeout(ownership::REQUEST_MAX, self.client(&self.leases)).await;
-        let client = client.map_err(|_| late())??;
+        let client = timeout(ownership::REQUEST_MAX, self.client(&self.leases))
+            .await
+            .map_err(|_| late())??;
         let left = ownership::REQUEST_MAX.saturating_sub(begun.elapsed());
-        let work = query(&client, sql, params);
-        let done = self.ended_within(left, DatabaseRequest::Lease, work).await;
-        let done = done.map_err(|_| late());
+        let done = self
+            .ended(left, DatabaseRequest::Lease, query(&client, sql, params))
+            .await
+            .map_err(|_| late());
         let done = self.sorted(&self.leases, &client, done).await?;
-        done.map_err(|failed| self.failed(problem(&failed.error)))
+        done.map_err(|failed| self.failed(failed.error))
     }
 
     /// Marks errors of a lost connection; the next request reopens a lost or silent one.
@@ -284,7 +288,7 @@ impl Shared {
         &self,
         line: &Line,
         client: &Arc<Client>,
-        done: Result<Result<Vec<Row>, tokio_postgres::Error>, StoreError>,
+        done: Result<Result<Vec<Row>, Error>, StoreError>,
     ) -> Result<Result<Vec<Row>, Failed>, StoreError> {
         let sorted = done.map(|answer| {
             answer.map_err(|error| Failed {
@@ -312,17 +316,13 @@ impl Line {
 
 /// The database's error for a failed statement.
 pub(super) struct Failed {
-    pub error: tokio_postgres::Error,
+    pub error: Error,
     /// Whether its connection is gone.
     is_lost: bool,
 }
 
 /// Runs a statement in one round trip.
-pub(crate) async fn query(
-    client: &Client,
-    sql: &str,
-    params: &[Param],
-) -> Result<Vec<Row>, tokio_postgres::Error> {
+pub(crate) async fn query(client: &Client, sql: &str, params: &[Param]) -> Result<Vec<Row>, Error> {
     let typed: Vec<_> = params.iter().map(Param::typed).collect();
     let typed: Vec<(&(dyn ToSql + Sync), Type)> = typed
         .iter()

@@ -7,9 +7,8 @@ use std::sync::Arc;
 
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
-use tokio_postgres::Row;
+use tokio_postgres::{Error, Row};
 
-use super::connect::problem;
 use super::kept::keep_again;
 use super::shared::{Param, Shared};
 use crate::REQUESTS_MAX;
@@ -44,8 +43,7 @@ impl StoreThread {
         &self,
         work: impl Future<Output = Result<T, StoreError>> + Send + 'static,
     ) -> Result<T, StoreError> {
-        let room = self.room.acquire().await;
-        let _room = room.map_err(|_| StoreError::Closed)?;
+        let _room = self.room.acquire().await.map_err(|_| StoreError::Closed)?;
         self.run_at_once(work).await
     }
 
@@ -54,8 +52,10 @@ impl StoreThread {
         &self,
         work: impl Future<Output = Result<T, StoreError>> + Send + 'static,
     ) -> Result<T, StoreError> {
-        let done = self.runtime.spawn(work).await;
-        done.map_err(|_| StoreError::Closed)?
+        self.runtime
+            .spawn(work)
+            .await
+            .map_err(|_| StoreError::Closed)?
     }
 
     /// Reads rows and converts them.
@@ -63,13 +63,13 @@ impl StoreThread {
         &self,
         sql: impl Into<String>,
         params: Vec<Param>,
-        of: impl FnOnce(Vec<Row>) -> Result<T, tokio_postgres::Error> + Send + 'static,
+        of: impl FnOnce(&[Row]) -> Result<T, Error> + Send + 'static,
     ) -> Answer<'_, T> {
         let (shared, sql) = (Arc::clone(&self.shared), sql.into());
         Box::pin(self.run(async move {
             shared.open().await?;
             let rows = shared.rows(&sql, &params).await?;
-            of(rows).map_err(|error| shared.failed(problem(&error)))
+            of(&rows).map_err(|error| shared.failed(error))
         }))
     }
 
@@ -79,7 +79,7 @@ impl StoreThread {
         &self,
         sql: &'static str,
         mut docs: Vec<String>,
-        of: impl FnOnce(Vec<Row>) -> Result<T, tokio_postgres::Error> + Send + 'static,
+        of: impl FnOnce(&[Row]) -> Result<T, Error> + Send + 'static,
     ) -> Answer<'_, T> {
         // Existing ids contain no NUL.
         docs.retain(|id| !id.contains('\0'));

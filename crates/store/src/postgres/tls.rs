@@ -14,7 +14,7 @@ use std::task::{Context, Poll};
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::ring::default_provider;
-use rustls::crypto::{verify_tls12_signature, verify_tls13_signature};
+use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
@@ -43,7 +43,7 @@ impl Tls {
                     WebPkiServerVerifier::builder_with_provider(roots, Arc::clone(&provider));
                 built.build().map_err(|error| error.to_string())?
             }
-            _ => Arc::new(Anybody),
+            _ => Arc::new(Anybody(provider.signature_verification_algorithms)),
         };
         let config = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
@@ -82,7 +82,7 @@ fn roots(url: &StoreUrl) -> Result<RootCertStore, String> {
 
 /// Accepts any certificate if the server has its key.
 #[derive(Debug)]
-struct Anybody;
+struct Anybody(WebPkiSupportedAlgorithms);
 
 impl ServerCertVerifier for Anybody {
     fn verify_server_cert(
@@ -102,8 +102,7 @@ impl ServerCertVerifier for Anybody {
         cert: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let known = default_provider().signature_verification_algorithms;
-        verify_tls12_signature(message, cert, signature, &known)
+        verify_tls12_signature(message, cert, signature, &self.0)
     }
 
     fn verify_tls13_signature(
@@ -112,13 +111,11 @@ impl ServerCertVerifier for Anybody {
         cert: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let known = default_provider().signature_verification_algorithms;
-        verify_tls13_signature(message, cert, signature, &known)
+        verify_tls13_signature(message, cert, signature, &self.0)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        let known = default_provider().signature_verification_algorithms;
-        known.supported_schemes()
+        self.0.supported_schemes()
     }
 }
 

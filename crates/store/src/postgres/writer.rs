@@ -10,10 +10,10 @@ use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
-use tokio_postgres::{Client, Row};
+use tokio_postgres::{Client, Error, Row};
 
 use super::batch::{Batch, Before, COLUMNS};
-use super::connect::{REQUEST_MAX, is_lost, no_answer, problem};
+use super::connect::{REQUEST_MAX, is_lost, no_answer};
 use super::kept::Kept;
 use super::shared::{Param, Shared, count, query};
 use crate::documents::Purged;
@@ -90,14 +90,12 @@ impl Writer {
         let mut next = None;
         loop {
             let request = match next.take() {
-                Some(request) => request,
-                None => match self.requests.recv().await {
-                    Some(request) => request,
-                    None => return,
-                },
+                None => self.requests.recv().await,
+                request => request,
             };
             match request {
-                WriteRequest::Write(write) => {
+                None => return,
+                Some(WriteRequest::Write(write)) => {
                     let mut batch = vec![write];
                     while batch.len() < BATCH_MAX && next.is_none() {
                         match self.requests.try_recv() {
@@ -108,12 +106,12 @@ impl Writer {
                     }
                     self.write(batch).await;
                 }
-                WriteRequest::Purge {
+                Some(WriteRequest::Purge {
                     before,
                     after,
                     limit,
                     reply,
-                } => {
+                }) => {
                     let params = [after, limit as u64, before].map(Param::Number);
                     // The caller may be gone: then the reply is dropped.
                     drop(reply.send(self.purge(&params, limit).await));
@@ -143,7 +141,7 @@ impl Writer {
                 }
                 batch.commit(client).await?;
                 Ok(Written {
-                    seqs: (before.seq, batch.seq()),
+                    seqs: (before.seq, batch.seq),
                     news: batch.news(),
                     kept: batch.kept(),
                 })
@@ -215,13 +213,15 @@ impl Writer {
     /// Runs a transaction with a timeout. An error closes its connection, which rolls the transaction back.
     async fn transaction<T>(
         &mut self,
-        work: impl AsyncFnOnce(&Client) -> Result<T, tokio_postgres::Error>,
+        work: impl AsyncFnOnce(&Client) -> Result<T, Error>,
     ) -> Result<T, StoreError> {
         self.shared.open().await?;
         let client = self.client().await?;
-        let work = work(&client);
-        let done = self.shared.ended(DatabaseRequest::Write, work).await?;
-        let done = done.map_err(|error| self.shared.failed(problem(&error)))?;
+        let done = self
+            .shared
+            .ended(REQUEST_MAX, DatabaseRequest::Write, work(&client))
+            .await?
+            .map_err(|error| self.shared.failed(error))?;
         self.client = Some(client);
         Ok(done)
     }
@@ -233,7 +233,7 @@ impl Writer {
             match timeout(REQUEST_MAX, client.batch_execute("")).await {
                 Ok(Ok(())) => return Ok(client),
                 Ok(Err(error)) if is_lost(&client, &error) => {}
-                Ok(Err(error)) => return Err(self.shared.failed(problem(&error))),
+                Ok(Err(error)) => return Err(self.shared.failed(error)),
                 Err(_) => return Err(self.shared.failed(no_answer(REQUEST_MAX))),
             }
         }
@@ -243,10 +243,7 @@ impl Writer {
 
 /// Begins a transaction during which no other service writes documents, or claims or releases the given ones. Returns
 /// the current state of the given documents and `_local/` documents.
-async fn begin(
-    client: &Client,
-    (documents, locals): &(Param, Param),
-) -> Result<Before, tokio_postgres::Error> {
+async fn begin(client: &Client, (documents, locals): &(Param, Param)) -> Result<Before, Error> {
     let sql_documents = format!("SELECT {COLUMNS} FROM settee.docs WHERE id = ANY($1)");
     // Locks the rows in the order that all transactions use.
     let sql_jobs = "SELECT doc_id, wanted, owner FROM settee.jobs WHERE doc_id = ANY($1) \

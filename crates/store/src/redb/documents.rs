@@ -2,7 +2,7 @@
 
 use std::ops::Bound;
 
-use redb::ReadableTable;
+use redb::{Error, ReadableTable};
 
 use super::records::{Records, Snapshot};
 use crate::documents::{Changes, Document, Info, mark};
@@ -27,28 +27,28 @@ impl Document {
 }
 
 impl Snapshot {
-    pub(super) fn document(&self, id: &str) -> Result<Option<Document>, redb::Error> {
-        let row = self.documents.get(id)?;
-        Ok(row.map(|row| Document::of(id, row.value())))
+    pub(super) fn document(&self, id: &str) -> Result<Option<Document>, Error> {
+        Ok(self
+            .documents
+            .get(id)?
+            .map(|row| Document::of(id, row.value())))
     }
 
-    pub(super) fn changes(&self, since: u64, limit: usize) -> Result<Changes, redb::Error> {
+    pub(super) fn changes(&self, since: u64, limit: usize) -> Result<Changes, Error> {
         let mut changes = Changes {
             update_seq: self.counter("last_update")?,
             mark: mark(&self.uuid()?).to_owned(),
             ..Changes::default()
         };
-        let updates = self
-            .updates
-            .range((Bound::Excluded(since), Bound::Unbounded))?;
-        for entry in updates.take(limit) {
+        let range = (Bound::Excluded(since), Bound::Unbounded);
+        for entry in self.updates.range(range)?.take(limit) {
             let (_, id) = entry?;
             changes.documents.extend(self.document(id.value())?);
         }
         Ok(changes)
     }
 
-    pub(super) fn last_changes(&self, limit: usize) -> Result<Vec<Document>, redb::Error> {
+    pub(super) fn last_changes(&self, limit: usize) -> Result<Vec<Document>, Error> {
         let mut documents = Vec::new();
         for entry in self.updates.range::<u64>(..)?.rev().take(limit) {
             let (_, id) = entry?;
@@ -58,14 +58,14 @@ impl Snapshot {
     }
 
     /// Counts the documents updated after `since`, by walking over them.
-    pub(super) fn pending(&self, since: u64) -> Result<u64, redb::Error> {
-        let updates = self
-            .updates
-            .range((Bound::Excluded(since), Bound::Unbounded))?;
-        updates.map(|entry| Ok(entry.map(|_| 1)?)).sum()
+    pub(super) fn pending(&self, since: u64) -> Result<u64, Error> {
+        self.updates
+            .range((Bound::Excluded(since), Bound::Unbounded))?
+            .map(|entry| Ok(entry.map(|_| 1)?))
+            .sum()
     }
 
-    pub(crate) fn info(&self) -> Result<Info, redb::Error> {
+    pub(crate) fn info(&self) -> Result<Info, Error> {
         use redb::ReadableTableMetadata;
 
         // Only counters, since this is called often.
@@ -80,15 +80,15 @@ impl Snapshot {
         })
     }
 
-    fn counter(&self, name: &str) -> Result<u64, redb::Error> {
+    fn counter(&self, name: &str) -> Result<u64, Error> {
         Ok(self.counters.get(name)?.map_or(0, |count| count.value()))
     }
 }
 
 impl DocumentTables for Records<'_> {
-    type Error = redb::Error;
+    type Error = Error;
 
-    fn document(&self, id: &str) -> Result<Option<Document>, redb::Error> {
+    fn document(&self, id: &str) -> Result<Option<Document>, Error> {
         let row = self.documents.get(id)?;
         Ok(row.map(|row| Document::of(id, row.value())))
     }
@@ -99,7 +99,7 @@ impl DocumentTables for Records<'_> {
         known: Option<&Document>,
         deleted: bool,
         body: &str,
-    ) -> Result<Revision, redb::Error> {
+    ) -> Result<Revision, Error> {
         let revision = Revision::after(known.map(|known| &known.revision), deleted, body);
         let seq = self.update_seq()? + 1;
         if let Some(known) = known {
@@ -110,28 +110,29 @@ impl DocumentTables for Records<'_> {
         if deleted {
             self.deaths.insert(seq, self.now)?;
         }
-        let class = (!deleted).then(|| self.watcher.class(id, body));
-        self.saved.push((id.to_owned(), class));
+        self.saved.push((
+            id.to_owned(),
+            (!deleted).then(|| self.watcher.class(id, body)),
+        ));
         self.counters.insert("last_update", seq)?;
-        let bytes_before = known.map_or(0, |known| known.body.len());
-        self.count_bytes(bytes_before, body.len())?;
+        self.count_bytes(known.map_or(0, |known| known.body.len()), body.len())?;
         let row = (revision.number, revision.hash.as_str(), deleted, seq, body);
         self.documents.insert(id, row)?;
         Ok(revision)
     }
 
-    fn keep(&mut self, id: &str, value: Option<&str>) -> Result<(), redb::Error> {
+    fn keep(&mut self, id: &str, value: Option<&str>) -> Result<(), Error> {
         match value {
-            Some(value) => self.jobs.insert(id, value)?.map(drop),
-            None => self.jobs.remove(id)?.map(drop),
-        };
+            Some(value) => drop(self.jobs.insert(id, value)?),
+            None => drop(self.jobs.remove(id)?),
+        }
         Ok(())
     }
 }
 
 impl Records<'_> {
     /// Updates the total size of all bodies after one changed from `before` to `now` bytes.
-    pub(super) fn count_bytes(&mut self, before: usize, now: usize) -> Result<(), redb::Error> {
+    pub(super) fn count_bytes(&mut self, before: usize, now: usize) -> Result<(), Error> {
         let count = self.counters.get("bytes")?.map_or(0, |count| count.value());
         let count = count.saturating_add(now as u64);
         self.counters

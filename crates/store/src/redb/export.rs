@@ -2,42 +2,37 @@
 //!
 //! PROMISES  A file is replaced atomically, by one that is synced, and only while no service uses it.
 
-use std::fs::{self, OpenOptions};
+use std::fs::OpenOptions;
 use std::io;
 use std::ops::Bound;
 use std::os::unix::fs::{MetadataExt, fchown};
 use std::path::Path;
 
 use redb::backends::FileBackend;
-use redb::{Database, ReadableDatabase, StorageBackend};
+use redb::{Database, Error, ReadableDatabase, StorageBackend};
 use tokio::sync::mpsc::Sender;
-use tokio::sync::oneshot;
 
 use super::file::{builder, open_unchanged};
 use super::records::{FORMAT, Records, Snapshot, meta, prepare, set_meta};
 use super::thread::StoreRequest;
+use crate::ask;
 use crate::document_store::Answer;
 use crate::documents::Document;
-use crate::error::{OpenProblem, StoreError};
+use crate::error::OpenProblem;
 use crate::export::{BYTES_MAX, ExportRow, LOCAL, ROWS_MAX, RowKind, RowSource, StoreSnapshot};
 use crate::place::StorePlace;
-use crate::revision::Revision;
 use settee_config::new_file::NewFile;
 use settee_config::own_folder;
 
 impl Snapshot {
     /// Returns the next rows of a kind after an id, in the order of their ids.
-    pub(super) fn rows(&self, kind: RowKind, after: &str) -> Result<Vec<ExportRow>, redb::Error> {
+    pub(super) fn rows(&self, kind: RowKind, after: &str) -> Result<Vec<ExportRow>, Error> {
         let (mut rows, mut bytes) = (Vec::new(), 0);
-        let mut take = |row: Result<ExportRow, String>, seq, deleted_at| {
-            let row = row.map_err(redb::Error::Corrupted)?;
+        let mut take = |row: Result<ExportRow, String>| {
+            let row = row.map_err(Error::Corrupted)?;
             bytes += row.doc.get().len();
-            rows.push(ExportRow {
-                seq,
-                deleted_at,
-                ..row
-            });
-            Ok::<_, redb::Error>(rows.len() >= ROWS_MAX || bytes >= BYTES_MAX)
+            rows.push(row);
+            Ok::<_, Error>(rows.len() >= ROWS_MAX || bytes >= BYTES_MAX)
         };
         let from = match after {
             "" => Bound::Unbounded,
@@ -56,9 +51,9 @@ impl Snapshot {
                         body,
                     } = Document::of(id.value(), row.value());
                     let died = self.deaths.get(seq)?.map_or(0, |at| at.value());
-                    let kept = self.kept(&id)?;
-                    let row = ExportRow::of_store(id, revision.to_string(), body, kept);
-                    if take(row, seq, deleted.then_some(died))? {
+                    let (rev, kept) = (revision.to_string(), self.kept(&id)?);
+                    let died = deleted.then_some(died);
+                    if take(ExportRow::of_store(id, rev, seq, died, body, kept))? {
                         break;
                     }
                 }
@@ -68,8 +63,7 @@ impl Snapshot {
                     let (id, row) = entry?;
                     let (number, body) = row.value();
                     let (id, rev) = (format!("{LOCAL}{}", id.value()), format!("0-{number}"));
-                    let row = ExportRow::of_store(id, rev, body.to_owned(), None);
-                    if take(row, 0, None)? {
+                    if take(ExportRow::of_store(id, rev, 0, None, body.to_owned(), None))? {
                         break;
                     }
                 }
@@ -89,11 +83,8 @@ impl RowSource for HeldRows {
     fn rows(&mut self, kind: RowKind, after: &str) -> Answer<'_, Vec<ExportRow>> {
         let after = after.to_owned();
         Box::pin(async move {
-            let (reply, rows) = oneshot::channel();
-            let ask = StoreRequest::ReadHeld(self.number, kind, after, reply);
-            let sent = self.requests.send(ask).await;
-            sent.map_err(|_| StoreError::Closed)?;
-            rows.await.unwrap_or(Err(StoreError::Closed))
+            let request = |reply| StoreRequest::ReadHeld(self.number, kind, after, reply);
+            ask(&self.requests, request).await
         })
     }
 }
@@ -115,8 +106,10 @@ struct FileRows {
 
 impl RowSource for FileRows {
     fn rows(&mut self, kind: RowKind, after: &str) -> Answer<'_, Vec<ExportRow>> {
-        let rows = self.tables.rows(kind, after);
-        let rows = rows.map_err(|error| self.place.cannot_open(error.into()).into());
+        let rows = self
+            .tables
+            .rows(kind, after)
+            .map_err(|error| self.place.cannot_open(error.into()).into());
         Box::pin(async { rows })
     }
 }
@@ -124,21 +117,24 @@ impl RowSource for FileRows {
 /// Opens a file that no service uses, without changing it. Blocks.
 pub(crate) fn snapshot(path: &Path) -> Result<StoreSnapshot, OpenProblem> {
     let database = open_unchanged(path)?;
-    let write = database.begin_write().map_err(redb::Error::from)?;
+    let write = database.begin_write().map_err(Error::from)?;
     if meta(&write, "format")?.is_none() {
         return Err(OpenProblem::NoStore("it has no format".to_owned()));
     }
     drop(write);
     prepare(&database, "", &())?;
-    let read = database.begin_read().map_err(redb::Error::from)?;
+    let read = database.begin_read().map_err(Error::from)?;
     let tables = Snapshot::of(&read)?;
     let (uuid, seq) = (tables.uuid()?, tables.info()?.update_seq);
-    let source = FileRows {
-        place: StorePlace::File(path.to_owned()),
-        tables,
-        _database: database,
-    };
-    Ok(StoreSnapshot::new(uuid, seq, source))
+    Ok(StoreSnapshot::new(
+        uuid,
+        seq,
+        FileRows {
+            place: StorePlace::File(path.to_owned()),
+            tables,
+            _database: database,
+        },
+    ))
 }
 
 /// Writes these rows to a new file, replacing an existing one. A file made by root is given to the owner of its folder.
@@ -152,15 +148,16 @@ pub(crate) fn replace<E: From<OpenProblem>>(
     rows: impl Iterator<Item = Result<ExportRow, E>>,
 ) -> Result<(), E> {
     let path = &path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    let folder = path.parent().filter(|folder| *folder != Path::new(""));
-    let folder = folder.unwrap_or(Path::new("."));
+    let folder = path
+        .parent()
+        .filter(|folder| *folder != Path::new(""))
+        .unwrap_or(Path::new("."));
     own_folder::make(folder).map_err(failed)?;
     // A damaged file is replaced, too: only its lock matters.
     let lock = match OpenOptions::new().read(true).write(true).open(path) {
         Ok(file) => {
             let known = FileBackend::new(file).map_err(of_redb)?;
-            let locked = known.try_lock_range(Bound::Unbounded, Bound::Unbounded);
-            match locked {
+            match known.try_lock_range(Bound::Unbounded, Bound::Unbounded) {
                 Ok(true) => Some(known),
                 _ => return Err(OpenProblem::InUse.into()),
             }
@@ -170,8 +167,7 @@ pub(crate) fn replace<E: From<OpenProblem>>(
     };
     let new = NewFile::begin(path).map_err(failed)?;
     fill(&new, (uuid, seq), rows)?;
-    let is_roots = |made: &fs::Metadata| made.uid() == 0;
-    if new.file().metadata().is_ok_and(|made| is_roots(&made)) {
+    if new.file().metadata().is_ok_and(|made| made.uid() == 0) {
         let owner = folder.metadata().map_err(failed)?;
         fchown(new.file(), Some(owner.uid()), Some(owner.gid())).map_err(failed)?;
     }
@@ -207,9 +203,9 @@ fn fill<E: From<OpenProblem>>(
 
 impl Records<'_> {
     /// Puts a row into a new file.
-    fn put(&mut self, row: &ExportRow) -> Result<(), redb::Error> {
+    fn put(&mut self, row: &ExportRow) -> Result<(), Error> {
         let (id, body) = (&*row.id, row.doc.get());
-        let revision: Revision = row.revision().map_err(redb::Error::Corrupted)?;
+        let revision = row.revision().map_err(Error::Corrupted)?;
         if let Some(id) = row.local() {
             self.locals.insert(id, (revision.number, body))?;
             return Ok(());
@@ -228,7 +224,7 @@ impl Records<'_> {
     }
 }
 
-fn of_redb<E: From<OpenProblem>>(error: impl Into<redb::Error>) -> E {
+fn of_redb<E: From<OpenProblem>>(error: impl Into<Error>) -> E {
     OpenProblem::from(error.into()).into()
 }
 

@@ -81,7 +81,10 @@ pub(crate) fn open(place: &StorePlace) -> Result<Database, OpenProblem> {
 
 /// Opens an existing file for reading, and verifies it; writes to it are discarded.
 pub(crate) fn open_unchanged(path: &Path) -> Result<Database, OpenProblem> {
-    refuse_empty(path)?;
+    if path.metadata()?.len() == 0 {
+        // redb would mistake it for a new store.
+        return Err(OpenProblem::Damaged("it has 0 bytes".to_owned()));
+    }
     let mut builder = builder();
     // Without this check redb panics on damaged pages, or trusts their content.
     builder.set_check_integrity_on_open(true);
@@ -113,14 +116,6 @@ fn problem(error: DatabaseError) -> OpenProblem {
     redb::Error::from(error).into()
 }
 
-/// Refuses a file that redb would mistake for a new store.
-fn refuse_empty(path: &Path) -> Result<(), OpenProblem> {
-    match path.metadata()?.len() {
-        0 => Err(OpenProblem::Damaged("it has 0 bytes".to_owned())),
-        _ => Ok(()),
-    }
-}
-
 /// Creates a new store.
 fn make(path: &Path) -> Result<(), OpenProblem> {
     if let Some(directory) = path.parent().filter(|path| !path.as_os_str().is_empty()) {
@@ -135,7 +130,9 @@ fn make(path: &Path) -> Result<(), OpenProblem> {
         Ok(new) => new,
         Err(error) => return Ok(or_there(Err(error))?),
     };
-    let made = builder().create(new.part()).and_then(Database::close);
-    made.map_err(problem)?;
+    builder()
+        .create(new.part())
+        .and_then(Database::close)
+        .map_err(problem)?;
     Ok(or_there(new.finish())?)
 }

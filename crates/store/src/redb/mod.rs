@@ -20,7 +20,6 @@ use std::sync::Arc;
 use slog::Logger;
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::REQUESTS_MAX;
 use super::document_store::{Answer, Change, DocumentStore, Watcher};
 use super::documents::{Changes, Conflict, Document, Edit, Info, LocalDocument, Purged};
 use super::error::StoreError;
@@ -29,9 +28,10 @@ use super::observer::{Refusals, StoreObserver};
 use super::place::StorePlace;
 use super::revision::Revision;
 use super::tables::{DocumentTables, Import, Imported};
+use super::{REQUESTS_MAX, ask};
 use export::HeldRows;
 use records::{Records, Snapshot};
-use thread::{Keeper, Reply, StoreRequest};
+use thread::{Keeper, StoreRequest};
 
 /// A store in a file, or in memory. The file is closed when this is dropped.
 #[derive(Debug)]
@@ -82,8 +82,8 @@ impl RedbStore {
         Box::pin(async {
             let (to, value) = oneshot::channel();
             let work = move |tables: &Snapshot| work(tables).map(|value| drop(to.send(value)));
-            self.ask(|reply| StoreRequest::Read(Box::new(work), reply))
-                .await?;
+            let request = |reply| StoreRequest::Read(Box::new(work), reply);
+            ask(&self.requests, request).await?;
             value.await.map_err(|_| StoreError::Closed)
         })
     }
@@ -96,20 +96,10 @@ impl RedbStore {
             let (to, value) = oneshot::channel();
             let work =
                 move |tables: &mut Records<'_>| work(tables).map(|value| drop(to.send(value)));
-            self.ask(|reply| StoreRequest::Write(Box::new(work), reply))
-                .await?;
+            let request = |reply| StoreRequest::Write(Box::new(work), reply);
+            ask(&self.requests, request).await?;
             value.await.map_err(|_| StoreError::Closed)
         })
-    }
-
-    async fn ask<T>(
-        &self,
-        request: impl FnOnce(Reply<T>) -> StoreRequest,
-    ) -> Result<T, StoreError> {
-        let (reply, result) = oneshot::channel();
-        let sent = self.requests.send(request(reply)).await;
-        sent.map_err(|_| StoreError::Closed)?;
-        result.await.unwrap_or(Err(StoreError::Closed))
     }
 }
 
@@ -161,8 +151,10 @@ impl DocumentStore for RedbStore {
 
     fn import(&self, documents: Vec<Import>) -> Answer<'_, Vec<Imported>> {
         self.write(move |tables| {
-            let documents = documents.into_iter();
-            documents.map(|document| tables.import(document)).collect()
+            documents
+                .into_iter()
+                .map(|document| tables.import(document))
+                .collect()
         })
     }
 
@@ -195,12 +187,12 @@ impl DocumentStore for RedbStore {
     }
 
     fn compact(&self) -> Answer<'_, u64> {
-        Box::pin(self.ask(StoreRequest::Compact))
+        Box::pin(ask(&self.requests, StoreRequest::Compact))
     }
 
     fn snapshot(&self) -> Answer<'_, StoreSnapshot> {
         Box::pin(async {
-            let (number, uuid, seq) = self.ask(StoreRequest::Hold).await?;
+            let (number, uuid, seq) = ask(&self.requests, StoreRequest::Hold).await?;
             let requests = self.requests.clone();
             Ok(StoreSnapshot::new(uuid, seq, HeldRows { requests, number }))
         })

@@ -4,7 +4,7 @@
 //!           rest is here.
 
 use redb::{
-    Database, ReadOnlyTable, ReadTransaction, ReadableTable, ReadableTableMetadata, Table,
+    Database, Error, ReadOnlyTable, ReadTransaction, ReadableTable, ReadableTableMetadata, Table,
     TableDefinition, WriteTransaction,
 };
 
@@ -34,14 +34,8 @@ const JOBS: TableDefinition<&str, &str> = TableDefinition::new("jobs");
 /// `format` and `uuid`.
 const META: TableDefinition<&str, &str> = TableDefinition::new("meta");
 
-/// The state of a store that was just opened.
-pub(crate) struct Prepared {
-    /// The last sequence number.
-    pub(super) update_seq: u64,
-    pub(super) uuid: String,
-}
-
 /// Creates missing tables, and sets the uuid to `new_uuid` if there is none. Reports all documents to `watcher`.
+/// Returns the uuid and the last sequence number.
 ///
 /// # Errors
 /// The file has another format, or cannot be read or written. It stays unchanged.
@@ -49,8 +43,8 @@ pub(crate) fn prepare(
     database: &Database,
     new_uuid: &str,
     watcher: &dyn Watcher,
-) -> Result<Prepared, OpenProblem> {
-    let transaction = database.begin_write().map_err(redb::Error::from)?;
+) -> Result<(String, u64), OpenProblem> {
+    let transaction = database.begin_write().map_err(Error::from)?;
     let known = meta(&transaction, "format")?;
     let prepared = {
         let mut records = Records::of(&transaction, watcher)?;
@@ -58,25 +52,21 @@ pub(crate) fn prepare(
             None => set_meta(&transaction, "uuid", new_uuid)?,
             Some(FORMAT) => {}
             Some(other) => {
-                let formats = format!("format {other}, this program knows {FORMAT}");
-                return Err(OpenProblem::Format(formats));
+                return Err(OpenProblem::Format(format!(
+                    "format {other}, this program knows {FORMAT}"
+                )));
             }
         }
         set_meta(&transaction, "format", FORMAT)?;
         watcher.opened(records.take_stock()?);
-        Prepared {
-            update_seq: records.update_seq()?,
-            uuid: meta(&transaction, "uuid")?.unwrap_or_default(),
-        }
+        let uuid = meta(&transaction, "uuid")?.unwrap_or_default();
+        (uuid, records.update_seq()?)
     };
-    transaction.commit().map_err(redb::Error::from)?;
+    transaction.commit().map_err(Error::from)?;
     Ok(prepared)
 }
 
-pub(super) fn meta(
-    transaction: &WriteTransaction,
-    name: &str,
-) -> Result<Option<String>, redb::Error> {
+pub(super) fn meta(transaction: &WriteTransaction, name: &str) -> Result<Option<String>, Error> {
     let table = transaction.open_table(META)?;
     let value = table.get(name)?;
     Ok(value.map(|value| value.value().to_owned()))
@@ -86,24 +76,24 @@ pub(super) fn set_meta(
     transaction: &WriteTransaction,
     name: &str,
     value: &str,
-) -> Result<(), redb::Error> {
+) -> Result<(), Error> {
     transaction.open_table(META)?.insert(name, value)?;
     Ok(())
 }
 
 /// The tables at one moment.
 pub(crate) struct Snapshot {
-    pub(crate) documents: ReadOnlyTable<&'static str, Row>,
-    pub(crate) updates: ReadOnlyTable<u64, &'static str>,
-    pub(crate) deaths: ReadOnlyTable<u64, u64>,
-    pub(crate) counters: ReadOnlyTable<&'static str, u64>,
-    pub(crate) locals: ReadOnlyTable<&'static str, (u64, &'static str)>,
-    pub(crate) jobs: ReadOnlyTable<&'static str, &'static str>,
+    pub documents: ReadOnlyTable<&'static str, Row>,
+    pub updates: ReadOnlyTable<u64, &'static str>,
+    pub deaths: ReadOnlyTable<u64, u64>,
+    pub counters: ReadOnlyTable<&'static str, u64>,
+    pub locals: ReadOnlyTable<&'static str, (u64, &'static str)>,
+    pub jobs: ReadOnlyTable<&'static str, &'static str>,
     pub(super) meta: ReadOnlyTable<&'static str, &'static str>,
 }
 
 impl Snapshot {
-    pub(crate) fn of(transaction: &ReadTransaction) -> Result<Self, redb::Error> {
+    pub fn of(transaction: &ReadTransaction) -> Result<Self, Error> {
         Ok(Self {
             documents: transaction.open_table(DOCUMENTS)?,
             updates: transaction.open_table(UPDATES)?,
@@ -115,14 +105,15 @@ impl Snapshot {
         })
     }
 
-    pub(crate) fn uuid(&self) -> Result<String, redb::Error> {
-        let uuid = self.meta.get("uuid")?;
-        Ok(uuid.map_or_else(String::new, |uuid| uuid.value().to_owned()))
+    pub fn uuid(&self) -> Result<String, Error> {
+        Ok(self
+            .meta
+            .get("uuid")?
+            .map_or_else(String::new, |uuid| uuid.value().to_owned()))
     }
 
-    pub(super) fn local(&self, id: &str) -> Result<Option<LocalDocument>, redb::Error> {
-        let found = self.locals.get(id)?;
-        Ok(found.map(|found| {
+    pub(super) fn local(&self, id: &str) -> Result<Option<LocalDocument>, Error> {
+        Ok(self.locals.get(id)?.map(|found| {
             let (number, body) = found.value();
             LocalDocument {
                 number,
@@ -131,20 +122,19 @@ impl Snapshot {
         }))
     }
 
-    pub(super) fn kept(&self, id: &str) -> Result<Option<String>, redb::Error> {
-        let found = self.jobs.get(id)?;
-        Ok(found.map(|value| value.value().to_owned()))
+    pub(super) fn kept(&self, id: &str) -> Result<Option<String>, Error> {
+        Ok(self.jobs.get(id)?.map(|value| value.value().to_owned()))
     }
 }
 
 /// The tables, in a transaction.
 pub(crate) struct Records<'t> {
-    pub(crate) documents: Table<'t, &'static str, Row>,
-    pub(crate) updates: Table<'t, u64, &'static str>,
-    pub(crate) deaths: Table<'t, u64, u64>,
-    pub(crate) counters: Table<'t, &'static str, u64>,
-    pub(crate) locals: Table<'t, &'static str, (u64, &'static str)>,
-    pub(crate) jobs: Table<'t, &'static str, &'static str>,
+    pub documents: Table<'t, &'static str, Row>,
+    pub updates: Table<'t, u64, &'static str>,
+    pub deaths: Table<'t, u64, u64>,
+    pub counters: Table<'t, &'static str, u64>,
+    pub locals: Table<'t, &'static str, (u64, &'static str)>,
+    pub jobs: Table<'t, &'static str, &'static str>,
     pub(super) watcher: &'t dyn Watcher,
     /// Saved documents, each with its class unless deleted.
     pub(super) saved: Vec<(String, Option<Class>)>,
@@ -153,10 +143,7 @@ pub(crate) struct Records<'t> {
 }
 
 impl<'t> Records<'t> {
-    pub(crate) fn of(
-        transaction: &'t WriteTransaction,
-        watcher: &'t dyn Watcher,
-    ) -> Result<Self, redb::Error> {
+    pub fn of(transaction: &'t WriteTransaction, watcher: &'t dyn Watcher) -> Result<Self, Error> {
         Ok(Self {
             documents: transaction.open_table(DOCUMENTS)?,
             updates: transaction.open_table(UPDATES)?,
@@ -172,7 +159,7 @@ impl<'t> Records<'t> {
 
     /// Returns the documents that are not deleted, with their classes. Computes what an earlier version did not
     /// record: sizes, and deletions, which are dated now.
-    fn take_stock(&mut self) -> Result<Vec<(String, Class)>, redb::Error> {
+    fn take_stock(&mut self) -> Result<Vec<(String, Class)>, Error> {
         let (mut there, mut deaths, mut bytes) = (Vec::new(), Vec::new(), 0);
         for entry in self.documents.iter()? {
             let (id, row) = entry?;
@@ -194,9 +181,11 @@ impl<'t> Records<'t> {
         Ok(there)
     }
 
-    pub(super) fn update_seq(&self) -> Result<u64, redb::Error> {
-        let seq = self.counters.get("last_update")?;
-        Ok(seq.map_or(0, |seq| seq.value()))
+    pub(super) fn update_seq(&self) -> Result<u64, Error> {
+        Ok(self
+            .counters
+            .get("last_update")?
+            .map_or(0, |seq| seq.value()))
     }
 
     pub(super) fn edit_local(
@@ -204,16 +193,16 @@ impl<'t> Records<'t> {
         id: &str,
         expected: Option<u64>,
         body: Option<&str>,
-    ) -> Result<Result<u64, Conflict>, redb::Error> {
+    ) -> Result<Result<u64, Conflict>, Error> {
         let known = self.locals.get(id)?.map(|found| found.value().0);
         let number = match next_local(known, expected, body.is_none()) {
             Ok(number) => number,
             Err(conflict) => return Ok(Err(conflict)),
         };
         match body {
-            Some(body) => self.locals.insert(id, (number, body))?.map(drop),
-            None => self.locals.remove(id)?.map(drop),
-        };
+            Some(body) => drop(self.locals.insert(id, (number, body))?),
+            None => drop(self.locals.remove(id)?),
+        }
         Ok(Ok(number))
     }
 }

@@ -12,7 +12,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use redb::{Database, ReadableDatabase};
+use redb::{Database, Error, ReadableDatabase};
 use slog::{Logger, warn};
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -48,24 +48,24 @@ pub(super) enum StoreRequest {
     Release(u64),
 }
 
-pub(super) type Read = dyn FnOnce(&Snapshot) -> Result<(), redb::Error> + Send;
-pub(super) type Write = dyn FnOnce(&mut Records<'_>) -> Result<(), redb::Error> + Send;
+pub(super) type Read = dyn FnOnce(&Snapshot) -> Result<(), Error> + Send;
+pub(super) type Write = dyn FnOnce(&mut Records<'_>) -> Result<(), Error> + Send;
 pub(super) type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
 
 /// The state of the thread.
 pub(super) struct Keeper {
-    pub(super) place: StorePlace,
+    pub place: StorePlace,
     /// The uuid of a new store.
-    pub(super) new_uuid: Arc<str>,
-    pub(super) watcher: Arc<dyn Watcher>,
-    pub(super) requests: mpsc::Receiver<StoreRequest>,
-    pub(super) update_seq: watch::Sender<Option<u64>>,
-    pub(super) database: Option<Database>,
-    pub(super) held: Vec<Held>,
+    pub new_uuid: Arc<str>,
+    pub watcher: Arc<dyn Watcher>,
+    pub requests: mpsc::Receiver<StoreRequest>,
+    pub update_seq: watch::Sender<Option<u64>>,
+    pub database: Option<Database>,
+    pub held: Vec<Held>,
     /// The number of snapshots taken so far.
-    pub(super) held_count: u64,
-    pub(super) refusals: Refusals,
-    pub(super) log: Logger,
+    pub held_count: u64,
+    pub refusals: Refusals,
+    pub log: Logger,
 }
 
 /// A snapshot of the tables.
@@ -77,9 +77,11 @@ pub(super) struct Held {
 
 impl Keeper {
     /// Starts the thread, which ends with the last caller.
-    pub(super) fn start(self) -> io::Result<()> {
-        let thread = std::thread::Builder::new().name("store".to_owned());
-        thread.spawn(move || self.run()).map(drop)
+    pub fn start(self) -> io::Result<()> {
+        std::thread::Builder::new()
+            .name("store".to_owned())
+            .spawn(move || self.run())
+            .map(drop)
     }
 
     fn run(mut self) {
@@ -90,8 +92,7 @@ impl Keeper {
             match request {
                 StoreRequest::Hold(reply) => drop(reply.send(self.guarded(Self::hold))),
                 StoreRequest::ReadHeld(number, kind, after, reply) => {
-                    let rows = self.guarded(|keeper| keeper.read_held(number, kind, &after));
-                    drop(reply.send(rows));
+                    drop(reply.send(self.guarded(|keeper| keeper.read_held(number, kind, &after))));
                 }
                 StoreRequest::Release(number) => self.held.retain(|held| held.number != number),
                 StoreRequest::Read(work, reply) => {
@@ -126,11 +127,11 @@ impl Keeper {
         &mut self,
         work: impl FnOnce(&mut Self) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        let done = catch_unwind(AssertUnwindSafe(|| work(self)));
-        done.unwrap_or_else(|_| {
+        catch_unwind(AssertUnwindSafe(|| work(self))).unwrap_or_else(|_| {
             drop(catch_unwind(AssertUnwindSafe(|| self.close())));
-            let what = "a panic, reported on standard error";
-            Err(self.failed(OpenProblem::Failed(what.to_owned())))
+            Err(self.failed(OpenProblem::Failed(
+                "a panic, reported on standard error".to_owned(),
+            )))
         })
     }
 
@@ -141,16 +142,15 @@ impl Keeper {
 
     /// Returns the database; opens the file if needed.
     fn database(&mut self) -> Result<&Database, StoreError> {
-        let database = match self.database.take() {
-            Some(database) => database,
-            None => {
-                let database = file::open(&self.place).map_err(|problem| self.failed(problem))?;
-                let prepared = prepare(&database, &self.new_uuid, &*self.watcher);
-                let prepared = prepared.map_err(|problem| self.failed(problem))?;
-                self.tell(&prepared.uuid);
-                self.update_seq.send_replace(Some(prepared.update_seq));
-                database
-            }
+        let database = if let Some(database) = self.database.take() {
+            database
+        } else {
+            let database = file::open(&self.place).map_err(|problem| self.failed(problem))?;
+            let (uuid, update_seq) = prepare(&database, &self.new_uuid, &*self.watcher)
+                .map_err(|problem| self.failed(problem))?;
+            self.tell(&uuid);
+            self.update_seq.send_replace(Some(update_seq));
+            database
         };
         Ok(self.database.insert(database))
     }
@@ -168,9 +168,9 @@ impl Keeper {
     }
 
     fn snapshot(&mut self) -> Result<Snapshot, StoreError> {
-        let read = self.database()?.begin_read().map_err(redb::Error::from);
-        let tables = read.and_then(|read| Snapshot::of(&read));
-        tables.map_err(|error| self.failed(error))
+        let read = self.database()?.begin_read().map_err(Error::from);
+        read.and_then(|read| Snapshot::of(&read))
+            .map_err(|error| self.failed(error))
     }
 
     /// Closes the file, which a held snapshot would keep open.
@@ -179,10 +179,10 @@ impl Keeper {
         self.database = None;
     }
 
-    pub(super) fn hold(&mut self) -> Result<(u64, String, u64), StoreError> {
+    pub fn hold(&mut self) -> Result<(u64, String, u64), StoreError> {
         let tables = self.snapshot()?;
         let head = || Ok((tables.uuid()?, tables.info()?.update_seq));
-        let (uuid, seq) = head().map_err(|error: redb::Error| self.failed(error))?;
+        let (uuid, seq) = head().map_err(|error: Error| self.failed(error))?;
         self.held_count += 1;
         self.held.push(Held {
             number: self.held_count,
@@ -192,7 +192,7 @@ impl Keeper {
         Ok((self.held_count, uuid, seq))
     }
 
-    pub(super) fn read_held(
+    pub fn read_held(
         &mut self,
         number: u64,
         kind: RowKind,
@@ -212,9 +212,9 @@ impl Keeper {
     }
 
     /// Drops unread snapshots, which make the file grow.
-    pub(super) fn drop_idle(&mut self, now: Instant) {
-        let held = &mut self.held;
-        held.retain(|held| now.duration_since(held.read_at) <= HELD_IDLE_MAX);
+    pub fn drop_idle(&mut self, now: Instant) {
+        self.held
+            .retain(|held| now.duration_since(held.read_at) <= HELD_IDLE_MAX);
     }
 
     fn compact(&mut self) -> Result<u64, StoreError> {
@@ -222,8 +222,10 @@ impl Keeper {
             return Ok(0);
         }
         self.database()?;
-        let database = self.database.as_mut().ok_or(StoreError::Closed)?;
-        let given_back = compact(database, &self.place);
+        let given_back = compact(
+            self.database.as_mut().ok_or(StoreError::Closed)?,
+            &self.place,
+        );
         if given_back.is_err() {
             self.close();
         }
@@ -231,9 +233,9 @@ impl Keeper {
     }
 
     fn read(&mut self, work: Box<Read>) -> Result<(), StoreError> {
-        let snapshot = self.snapshot();
-        let read =
-            snapshot.and_then(|snapshot| work(&snapshot).map_err(|error| self.failed(error)));
+        let read = self
+            .snapshot()
+            .and_then(|tables| work(&tables).map_err(|error| self.failed(error)));
         if read.is_err() {
             self.close();
         }
@@ -247,13 +249,9 @@ impl Keeper {
             .map(|database| write(database, &*watcher, batch));
         let written = written.and_then(|written| written.map_err(|error| self.failed(error)));
         match written {
-            Ok(update_seq) => {
-                let seq = Some(update_seq);
-                self.update_seq.send_if_modified(|known| {
-                    let is_news = *known != seq;
-                    *known = seq;
-                    is_news
-                });
+            Ok(seq) => {
+                self.update_seq
+                    .send_if_modified(|known| known.replace(seq) != Some(seq));
                 Ok(())
             }
             Err(error) => {
@@ -266,11 +264,7 @@ impl Keeper {
 }
 
 /// Carries out a batch in one transaction; returns the last sequence number.
-fn write(
-    database: &Database,
-    watcher: &dyn Watcher,
-    batch: Vec<Box<Write>>,
-) -> Result<u64, redb::Error> {
+fn write(database: &Database, watcher: &dyn Watcher, batch: Vec<Box<Write>>) -> Result<u64, Error> {
     let transaction = database.begin_write()?;
     let (update_seq, saved) = {
         let mut tables = Records::of(&transaction, watcher)?;

@@ -8,7 +8,7 @@
 
 use std::fs::OpenOptions;
 use std::io;
-use std::ops::Bound;
+use std::ops::{Bound, Range};
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -19,24 +19,11 @@ use rustc_hash::FxHashMap;
 /// Bytes of a block.
 const BLOCK: u64 = 4096;
 
-/// The part of a block at an offset.
-struct Part {
-    block: u64,
-    within: usize,
-    length: usize,
-}
-
-impl Part {
-    /// Returns the part of a range that is in its first block.
-    fn first(at: u64, length: usize) -> Self {
-        let (block, within) = (at / BLOCK, (at % BLOCK) as usize);
-        let length = length.min(BLOCK as usize - within);
-        Self {
-            block,
-            within,
-            length,
-        }
-    }
+/// Returns the number of the block at an offset, and the part of it that a range of this length covers from there.
+fn first_part(at: u64, length: usize) -> (u64, Range<usize>) {
+    let begin = (at % BLOCK) as usize;
+    let end = begin.saturating_add(length).min(BLOCK as usize);
+    (at / BLOCK, begin..end)
 }
 
 /// See the module's documentation.
@@ -98,13 +85,13 @@ impl StorageBackend for UnchangedFile {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         while !out.is_empty() {
-            let part = Part::first(at, out.len());
-            let (piece, rest) = out.split_at_mut(part.length);
-            match changes.blocks.get(&part.block) {
-                Some(block) => piece.copy_from_slice(&block[part.within..][..part.length]),
+            let (number, part) = first_part(at, out.len());
+            let (piece, rest) = out.split_at_mut(part.len());
+            match changes.blocks.get(&number) {
+                Some(block) => piece.copy_from_slice(&block[part]),
                 None => self.read_file(changes.of_file, at, piece)?,
             }
-            at += part.length as u64;
+            at += piece.len() as u64;
             out = rest;
         }
         Ok(())
@@ -129,17 +116,17 @@ impl StorageBackend for UnchangedFile {
         let mut changes = self.changes();
         changes.len = changes.len.max(at.saturating_add(data.len() as u64));
         while !data.is_empty() {
-            let part = Part::first(at, data.len());
-            let (piece, rest) = data.split_at(part.length);
-            if !changes.blocks.contains_key(&part.block) {
+            let (number, part) = first_part(at, data.len());
+            let (piece, rest) = data.split_at(part.len());
+            if !changes.blocks.contains_key(&number) {
                 let mut block = vec![0; BLOCK as usize];
-                self.read_file(changes.of_file, part.block * BLOCK, &mut block)?;
-                changes.blocks.insert(part.block, block.into());
+                self.read_file(changes.of_file, number * BLOCK, &mut block)?;
+                changes.blocks.insert(number, block.into());
             }
-            if let Some(block) = changes.blocks.get_mut(&part.block) {
-                block[part.within..][..part.length].copy_from_slice(piece);
+            if let Some(block) = changes.blocks.get_mut(&number) {
+                block[part].copy_from_slice(piece);
             }
-            at += part.length as u64;
+            at += piece.len() as u64;
             data = rest;
         }
         Ok(())

@@ -30,16 +30,16 @@ impl Records<'_> {
         after: u64,
         limit: usize,
     ) -> Result<Purged, redb::Error> {
-        let range = (Bound::Excluded(after), Bound::Unbounded);
-        let deaths = self.deaths.range::<u64>(range)?.take(limit);
-        let deaths = deaths.map(|entry| entry.map(|(seq, at)| (seq.value(), at.value())));
-        let deaths: Vec<(u64, u64)> = deaths.collect::<Result<_, _>>()?;
+        let deaths: Vec<(u64, u64)> = self
+            .deaths
+            .range::<u64>((Bound::Excluded(after), Bound::Unbounded))?
+            .take(limit)
+            .map(|entry| entry.map(|(seq, at)| (seq.value(), at.value())))
+            .collect::<Result<_, _>>()?;
+        let last = deaths.last().filter(|_| deaths.len() == limit);
         let mut purged = Purged {
             removed: 0,
-            last: deaths
-                .last()
-                .map(|(seq, _)| *seq)
-                .filter(|_| deaths.len() == limit),
+            last: last.map(|(seq, _)| *seq),
         };
         for (seq, _) in deaths.into_iter().filter(|(_, at)| *at < before) {
             self.deaths.remove(seq)?;

@@ -25,18 +25,18 @@ use policy::time::Timestamp;
 /// The pool that serves a client.
 #[derive(Clone, Debug)]
 pub(super) struct WatchedPool {
-    pub(super) name: Arc<str>,
+    pub name: Arc<str>,
     state: watch::Receiver<PoolState>,
 }
 
 impl WatchedPool {
     /// Returns whether more clients wait for a process than processes are being started.
-    pub(super) fn others_wait(&self) -> bool {
+    pub fn others_wait(&self) -> bool {
         waits(&self.state.borrow())
     }
 
     /// Returns the maximum number of its processes, if there is one.
-    pub(super) fn limit(&self) -> Option<u32> {
+    pub fn limit(&self) -> Option<u32> {
         self.state.borrow().pool.max
     }
 
@@ -78,8 +78,11 @@ pub(super) fn ask(
         let caller = session.query_servers.caller();
         let get = async || caller.get_proc(want.clone(), Some(timeout)).await;
         let teach = async |lease: &Lease| teach(lease, &taught).await;
-        let proc = session.services.unless_stopping(get_clean_proc(get, teach));
-        let lease = proc.await.map(|(lease, ())| lease);
+        let lease = session
+            .services
+            .unless_stopping(get_clean_proc(get, teach))
+            .await
+            .map(|(lease, ())| lease);
         if let Ok(lease) = &lease
             && pool
                 .as_ref()
@@ -120,15 +123,14 @@ async fn watch_pool(session: &Session, name: Arc<str>) -> Option<WatchedPool> {
     let question = WatchPool {
         pool: name.to_string(),
     };
-    let manager = session.services.manager.address();
-    let state = manager.send(question).await.ok()??;
+    let state = session.services.manager.call(question).await.ok()??;
     Some(WatchedPool { name, state })
 }
 
 /// A lent process.
 pub(super) struct LentProcess {
-    pub(super) lease: Lease,
-    pub(super) since: Timestamp,
+    pub lease: Lease,
+    pub since: Timestamp,
     /// Ends when others wait; created when first needed.
     waiters: Option<LocalBoxFuture<'static, ()>>,
     _end: Watch,
@@ -136,7 +138,7 @@ pub(super) struct LentProcess {
 
 impl LentProcess {
     /// Wraps a process lent at `since`; `down` is notified of its end.
-    pub(super) fn new(lease: Lease, since: Timestamp, down: Recipient<Down>) -> Self {
+    pub fn new(lease: Lease, since: Timestamp, down: Recipient<Down>) -> Self {
         Self {
             _end: lease.process.pid.watch(down),
             lease,
@@ -146,7 +148,7 @@ impl LentProcess {
     }
 
     /// Ready when others wait for a process of the pool.
-    pub(super) fn poll_waiters(&mut self, pool: &WatchedPool, cx: &mut Context<'_>) -> Poll<()> {
+    pub fn poll_waiters(&mut self, pool: &WatchedPool, cx: &mut Context<'_>) -> Poll<()> {
         let waiters = self.waiters.get_or_insert_with(|| pool.until_others_wait());
         let poll = waiters.as_mut().poll(cx);
         if poll.is_ready() {
@@ -156,7 +158,7 @@ impl LentProcess {
     }
 
     /// Returns whether the process has ended, or is ending.
-    pub(super) fn is_gone(&self) -> bool {
+    pub fn is_gone(&self) -> bool {
         let process = &self.lease.process;
         process.shared.exit_error().is_some() || !process.pid.is_alive()
     }

@@ -39,7 +39,7 @@ pub(super) struct InputPipe {
 }
 
 impl InputPipe {
-    pub(super) fn new(
+    pub fn new(
         pipe: OwnedFd,
         line_bytes_max: usize,
         metrics: Arc<ClientMetrics>,
@@ -53,12 +53,12 @@ impl InputPipe {
     }
 
     /// Sets the first input: unanswered data read by another service.
-    pub(super) fn begin_with(&mut self, unread: Bytes) {
+    pub fn begin_with(&mut self, unread: Bytes) {
         self.buffer.add(unread);
     }
 
     /// Moves the remaining input to `unread`, including an incomplete line; `None` if a line is too long.
-    pub(super) fn take_unread(&mut self, unread: &mut Vec<u8>) -> Option<()> {
+    pub fn take_unread(&mut self, unread: &mut Vec<u8>) -> Option<()> {
         while let Some(line) = self.buffer.next_line().ok()? {
             unread.extend_from_slice(&line);
             unread.push(b'\n');
@@ -67,7 +67,7 @@ impl InputPipe {
         Some(())
     }
 
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<PipeInput> {
+    pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<PipeInput> {
         loop {
             match self.buffer.next_line() {
                 Ok(Some(line)) => return Poll::Ready(PipeInput::Line(line)),
@@ -96,7 +96,7 @@ pub(super) struct OutputPipe {
 }
 
 impl OutputPipe {
-    pub(super) fn new(pipe: OwnedFd, metrics: Arc<ClientMetrics>) -> io::Result<Self> {
+    pub fn new(pipe: OwnedFd, metrics: Arc<ClientMetrics>) -> io::Result<Self> {
         rustix::io::ioctl_fionbio(pipe.as_fd(), true)?;
         Ok(Self {
             pipe: watch(File::from(pipe), Interest::WRITABLE)?,
@@ -105,12 +105,12 @@ impl OutputPipe {
         })
     }
 
-    pub(super) fn unsent_bytes(&self) -> usize {
+    pub fn unsent_bytes(&self) -> usize {
         self.unsent.len()
     }
 
     /// Queues bytes, which the next [`Self::poll_flush`] writes.
-    pub(super) fn push(&mut self, bytes: &[u8]) {
+    pub fn push(&mut self, bytes: &[u8]) {
         self.unsent.extend_from_slice(bytes);
     }
 
@@ -118,7 +118,7 @@ impl OutputPipe {
     ///
     /// # Errors
     /// The reader is gone.
-    pub(super) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    pub fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.unsent.is_empty() {
             let mut guard = ready!(self.pipe.poll_write_ready(cx))?;
             match guard.try_io(|pipe| pipe.get_ref().write(&self.unsent)) {

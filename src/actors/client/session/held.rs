@@ -16,7 +16,7 @@ use crate::otp::tell::Tell;
 pub(super) const HELD_SWEEP_MIN: usize = 256;
 
 impl Session {
-    pub(in crate::actors::client) fn hold(&self, holding: Rc<Holding>) {
+    pub fn hold(&self, holding: Rc<Holding>) {
         let mut held = self.held.borrow_mut();
         held.insert(holding.name.token, holding);
         if held.len() >= self.sweep_at.get() {
@@ -26,20 +26,21 @@ impl Session {
     }
 
     /// Subscribes `down` to revocations. Repeated with each request, since a restarted manager has no subscriptions.
-    pub(in crate::actors::client) fn subscribe_revocation(&self, down: Recipient<ProcRevoked>) {
+    pub fn subscribe_revocation(&self, down: Recipient<ProcRevoked>) {
         let client = self.query_servers.caller().client().clone();
-        let manager = self.services.manager.address();
-        manager.tell(SubscribeRevocation { client, down });
+        self.services
+            .manager
+            .tell(SubscribeRevocation { client, down });
     }
 
     /// Returns whether the client holds a process.
-    pub(in crate::actors::client) fn holds(&self) -> bool {
+    pub fn holds(&self) -> bool {
         !self.held.borrow().is_empty()
     }
 
     /// Notifies the client, for each process that it holds, that the service is shutting down. Returns whether
     /// everything is written.
-    pub(in crate::actors::client) fn tell_of_shutdown(&self) -> bool {
+    pub fn tell_of_shutdown(&self) -> bool {
         let held = self.held.borrow();
         for holding in held.values().filter(|holding| holding.is_alive()) {
             let error = GetProcError::ShuttingDown;
@@ -49,7 +50,7 @@ impl Session {
     }
 
     /// Notifies the client that a process was revoked.
-    pub(in crate::actors::client) fn take_away(self: &Rc<Self>, down: &ProcRevoked) {
+    pub fn take_away(self: &Rc<Self>, down: &ProcRevoked) {
         let name = ProcToken {
             proc: down.proc,
             token: down.token,
@@ -69,10 +70,7 @@ impl Session {
     }
 
     /// Finds the client's process by its name.
-    pub(in crate::actors::client) fn holding(
-        &self,
-        name: Option<ProcToken>,
-    ) -> Option<Rc<Holding>> {
+    pub fn holding(&self, name: Option<ProcToken>) -> Option<Rc<Holding>> {
         let name = name?;
         let held = self.held.borrow();
         held.get(&name.token)
@@ -81,10 +79,7 @@ impl Session {
     }
 
     /// Removes and returns the client's process with this name.
-    pub(in crate::actors::client) fn release(
-        &self,
-        name: Option<ProcToken>,
-    ) -> Option<Rc<Holding>> {
+    pub fn release(&self, name: Option<ProcToken>) -> Option<Rc<Holding>> {
         let holding = self.holding(name)?;
         self.held.borrow_mut().remove(&holding.name.token)
     }

@@ -72,12 +72,7 @@ impl Unsent {
 impl Session {
     /// Queues a reply: a member with its value, and further members, each preceded by a comma. Over the memory limit,
     /// queues an error instead.
-    pub(in crate::actors::client) fn push(
-        &self,
-        id: &str,
-        member: &[u8],
-        (value, others): (&Bytes, &[u8]),
-    ) {
+    pub fn push(&self, id: &str, member: &[u8], (value, others): (&Bytes, &[u8])) {
         if self.phase.get() == Phase::Over {
             return;
         }
@@ -95,23 +90,18 @@ impl Session {
     }
 
     /// Queues an error reply.
-    pub(in crate::actors::client) fn push_error(&self, id: &str, error: &ErrorReply) {
+    pub fn push_error(&self, id: &str, error: &ErrorReply) {
         self.push_error_with(id, error, b"");
     }
 
     /// As [`Self::push_error`], with further members, each preceded by a comma.
-    pub(in crate::actors::client) fn push_error_with(
-        &self,
-        id: &str,
-        error: &ErrorReply,
-        others: &[u8],
-    ) {
+    pub fn push_error_with(&self, id: &str, error: &ErrorReply, others: &[u8]) {
         let json = serde_json::to_vec(error).expect("JSON: strings can always be written");
         self.push(id, b",\"error\":", (&json.into(), others));
     }
 
     /// Queues bytes unchanged. Cuts the connection if the memory limit is reached.
-    pub(in crate::actors::client) fn push_raw(&self, bytes: &Bytes) {
+    pub fn push_raw(&self, bytes: &Bytes) {
         self.last_activity.set(Instant::now());
         if self.phase.get() == Phase::Over {
             return;
@@ -123,7 +113,7 @@ impl Session {
     }
 
     /// Writes queued bytes as far as the socket accepts them; the rest once it is writable.
-    pub(in crate::actors::client) fn flush(self: &Rc<Self>) {
+    pub fn flush(self: &Rc<Self>) {
         if !self.sending.get() && !self.write_now() {
             self.sending.set(true);
             // Ends when everything is written or the connection has ended.
@@ -210,7 +200,7 @@ impl Session {
     }
 
     /// Ends the connection at once, and records the reason.
-    pub(in crate::actors::client) fn cut(&self, why: impl Into<ErrorReply>) {
+    pub fn cut(&self, why: impl Into<ErrorReply>) {
         self.close_reason
             .borrow_mut()
             .get_or_insert_with(|| why.into());
@@ -218,13 +208,13 @@ impl Session {
     }
 
     /// Returns whether everything has been written.
-    pub(in crate::actors::client) fn is_written(&self) -> bool {
+    pub fn is_written(&self) -> bool {
         self.unsent.borrow().is_empty()
     }
 
     /// Ends the connection after its last output has been written and the client has stopped sending, or after
     /// [`LINGER`].
-    pub(in crate::actors::client) async fn linger(self: Rc<Self>) {
+    pub async fn linger(self: Rc<Self>) {
         let closing = async {
             while !self.unsent.borrow().is_empty() {
                 self.stream.writable().await?;

@@ -19,6 +19,7 @@ use crate::messages::replication_job::RunningJob;
 use crate::messages::replication_job::{Completed, JobEnd, JobNews, StopJob};
 use crate::messages::replication_scheduler::*;
 use crate::metrics::Metrics;
+use crate::otp::pid::Pid;
 use crate::otp::supervisor::Stop;
 use crate::replicator::JobOrder;
 use policy::schedule::{JobState, Level};
@@ -222,17 +223,21 @@ impl World {
         )
         .unwrap();
         let starter = jobs.clone();
-        let scheduler = ReplicationScheduler::new(SchedulerOptions {
-            settings: settings.clone(),
-            jobs: Box::new(move |order| starter.start(order)),
-            live: live.clone(),
-            states: Arc::default(),
-            http: http.clone(),
-            metrics: metrics.replication(),
-            log: Logger::root(Discard, o!()),
-        })
-        .with_pasts(pasts);
-        let pid = scheduler.pid();
+        let pid_guard = PidGuard::new();
+        let pid = pid_guard.pid();
+        let scheduler = ReplicationScheduler::new(
+            SchedulerOptions {
+                settings: settings.clone(),
+                jobs: Box::new(move |order| starter.start(order)),
+                live: live.clone(),
+                states: Arc::default(),
+                http: http.clone(),
+                metrics: metrics.replication(),
+                log: Logger::root(Discard, o!()),
+            },
+            pid_guard,
+        )
+        .with_fleet(pasts, None);
         let scheduler = scheduler.start();
         let events = Probe::start();
         let world = Self {

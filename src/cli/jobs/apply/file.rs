@@ -6,11 +6,11 @@
 //!           strings in the environment and in files: `{ env = "NAME" }`, `{ file = "PATH" }`; these are never in an
 //!           error.
 
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Map, Value, json};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use crate::client::path;
 use crate::config::nearest::slip;
 use crate::replicator::selection::fits;
 use replication::spec;
@@ -87,8 +87,11 @@ pub(super) fn read(text: &str, lookup: Lookup<'_>) -> Result<Vec<Entry>, Vec<Mis
     let (document, errors) = DeTable::parse_recoverable(text);
     for error in &errors {
         let line = reading.line(error.span().map_or(0, |span| span.start));
-        let what = format!("this is not TOML ({})", error.message().replace('\n', ", "));
-        reading.mistake(line, what, "correct the line");
+        reading.mistake(
+            line,
+            format!("this is not TOML ({})", error.message().replace('\n', ", ")),
+            "correct the line",
+        );
     }
     let mut entries = Vec::new();
     if errors.is_empty() {
@@ -99,18 +102,20 @@ pub(super) fn read(text: &str, lookup: Lookup<'_>) -> Result<Vec<Entry>, Vec<Mis
                     entries.extend(tables.iter().filter_map(|table| reading.entry(table)));
                 }
                 (name, _) => {
-                    let what = format!("{name:?} is not a list of replications");
                     reading.mistake(
                         line,
-                        what,
+                        format!("{name:?} is not a list of replications"),
                         "the file can only have sections [[replication]]",
                     );
                 }
             }
         }
         if entries.is_empty() && reading.mistakes.is_empty() {
-            let what = "there is no replication in the file".to_owned();
-            reading.mistake(1, what, "add a section [[replication]]");
+            reading.mistake(
+                1,
+                "there is no replication in the file",
+                "add a section [[replication]]",
+            );
         }
     }
     if reading.mistakes.is_empty() {
@@ -131,8 +136,8 @@ impl Reading<'_> {
         self.line_ends.partition_point(|end| *end < offset) + 1
     }
 
-    fn mistake(&mut self, line: usize, what: String, remedy: impl Into<String>) {
-        let remedy = remedy.into();
+    fn mistake(&mut self, line: usize, what: impl Into<String>, remedy: impl Into<String>) {
+        let (what, remedy) = (what.into(), remedy.into());
         self.mistakes.push(Mistake { line, what, remedy });
     }
 
@@ -141,7 +146,7 @@ impl Reading<'_> {
         let DeValue::Table(members) = table.get_ref() else {
             self.mistake(
                 line,
-                "a replication is not a table".to_owned(),
+                "a replication is not a table",
                 "write [[replication]]",
             );
             return None;
@@ -170,16 +175,18 @@ impl Reading<'_> {
     fn made(&mut self, line: usize, mut members: Map<String, Value>) -> Option<Entry> {
         let before = self.mistakes.len();
         let Some(Value::String(name)) = members.remove("name") else {
-            let what = "the replication has no name, or it is not a string".to_owned();
-            self.mistake(line, what, "add name = \"..\", the id of its document");
+            self.mistake(
+                line,
+                "the replication has no name, or it is not a string",
+                "add name = \"..\", the id of its document",
+            );
             return None;
         };
         for side in ["source", "target"] {
             if !members.contains_key(side) {
-                let what = format!("the replication has no {side}");
                 self.mistake(
                     line,
-                    what,
+                    format!("the replication has no {side}"),
                     format!("add {side} = \"..\", the URL of a database"),
                 );
             }
@@ -188,8 +195,11 @@ impl Reading<'_> {
             None => Vec::new(),
             Some(Value::String(text)) => vec![text],
             Some(value) => serde_json::from_value(value).unwrap_or_else(|_| {
-                let what = format!("{name} is not a list of strings");
-                self.mistake(line, what, format!("write {name} = [\"..\", \"..\"]"));
+                self.mistake(
+                    line,
+                    format!("{name} is not a list of strings"),
+                    format!("write {name} = [\"..\", \"..\"]"),
+                );
                 Vec::new()
             }),
         };
@@ -197,8 +207,11 @@ impl Reading<'_> {
         let (matching, except) = (texts("match"), texts("except"));
         let databases = match members.remove("all_dbs") {
             Some(_) if !listed.is_empty() => {
-                let what = "the replication has both databases and all_dbs".to_owned();
-                self.mistake(line, what, "leave one of them out");
+                self.mistake(
+                    line,
+                    "the replication has both databases and all_dbs",
+                    "leave one of them out",
+                );
                 Databases::None
             }
             Some(server) => Databases::Of {
@@ -207,8 +220,11 @@ impl Reading<'_> {
                 except,
             },
             None if !matching.is_empty() || !except.is_empty() => {
-                let what = "match and except choose among all_dbs, which is missing".to_owned();
-                self.mistake(line, what, "add all_dbs = \"http://..\", or leave them out");
+                self.mistake(
+                    line,
+                    "match and except choose among all_dbs, which is missing",
+                    "add all_dbs = \"http://..\", or leave them out",
+                );
                 Databases::None
             }
             None if listed.is_empty() => Databases::None,
@@ -232,10 +248,9 @@ impl Reading<'_> {
         for (member, text) in all {
             let unknown = text.and_then(unknown_placeholder);
             if let Some(unknown) = unknown {
-                let what = format!("{member} has {unknown}, which stands for nothing");
                 self.mistake(
                     line,
-                    what,
+                    format!("{member} has {unknown}, which stands for nothing"),
                     format!("write {PLACEHOLDER}, the name of a database"),
                 );
             }
@@ -244,22 +259,23 @@ impl Reading<'_> {
         let [(_, name), (_, source), (_, target)] = *all;
         if has_names {
             if !has(name) {
-                let what = "name is the same for all databases".to_owned();
-                self.mistake(line, what, format!("write {PLACEHOLDER} in it"));
-            }
-            if !has(source) && !has(target) {
-                let what = "source and target are the same for all databases".to_owned();
                 self.mistake(
                     line,
-                    what,
+                    "name is the same for all databases",
+                    format!("write {PLACEHOLDER} in it"),
+                );
+            }
+            if !has(source) && !has(target) {
+                self.mistake(
+                    line,
+                    "source and target are the same for all databases",
                     format!("write {PLACEHOLDER} in one of them, or in both"),
                 );
             }
         } else if has(name) || has(source) || has(target) {
-            let what = format!("{PLACEHOLDER} stands for nothing: there are no databases");
             self.mistake(
                 line,
-                what,
+                format!("{PLACEHOLDER} stands for nothing: there are no databases"),
                 "add databases = [\"..\"], or all_dbs = \"http://..\"",
             );
         }
@@ -315,8 +331,7 @@ impl Reading<'_> {
         let read: Vec<Option<(String, Value)>> = table
             .iter()
             .map(|(name, value)| {
-                let value = self.value(value, has_secrets)?;
-                Some((name.get_ref().to_string(), value))
+                Some((name.get_ref().to_string(), self.value(value, has_secrets)?))
             })
             .collect();
         let read: Option<Map<String, Value>> = read.into_iter().collect();
@@ -325,11 +340,7 @@ impl Reading<'_> {
 
     fn some(&mut self, value: Option<Value>, line: usize, what: &str) -> Option<Value> {
         if value.is_none() {
-            self.mistake(
-                line,
-                what.to_owned(),
-                "write it as a string, or leave it out",
-            );
+            self.mistake(line, what, "write it as a string, or leave it out");
         }
         value
     }
@@ -392,12 +403,7 @@ impl Entry {
 
 /// Inserts a database's name into a URL.
 fn filled(url: &str, db: &str) -> String {
-    const KEPT: &AsciiSet = &NON_ALPHANUMERIC
-        .remove(b'-')
-        .remove(b'.')
-        .remove(b'_')
-        .remove(b'~');
-    url.replace(PLACEHOLDER, &utf8_percent_encode(db, KEPT).to_string())
+    url.replace(PLACEHOLDER, path([db]).trim_start_matches('/'))
 }
 
 impl Databases {

@@ -124,13 +124,15 @@ fn head(id: &str, rev: Option<&Value>) -> Map<String, Value> {
 
 /// Returns the names of members that differ, except those that the service writes.
 fn differing(there: &Map<String, Value>, wanted: &Map<String, Value>) -> Vec<String> {
-    let is_own = |name: &&String| !name.starts_with('_') && *name != "owner";
     let mut names: Vec<&String> = wanted.keys().collect();
     names.extend(there.keys().filter(|name| !wanted.contains_key(*name)));
     names.sort_unstable();
-    let differs = |name: &&String| there.get(*name) != wanted.get(*name);
-    let differing = names.into_iter().filter(is_own).filter(differs);
-    differing.cloned().collect()
+    names
+        .into_iter()
+        .filter(|name| !name.starts_with('_') && *name != "owner")
+        .filter(|name| there.get(*name) != wanted.get(*name))
+        .cloned()
+        .collect()
 }
 
 #[cfg(test)]

@@ -2,7 +2,6 @@
 //!
 //! SOURCE    fabric_view_changes: changes_row/1.
 
-use actix_web::http::StatusCode;
 use serde_json::{Value, json};
 
 use super::super::super::answer::Refusal;
@@ -12,7 +11,7 @@ use mango::Selector;
 use store::Document;
 
 /// Returns a sequence for clients: the number, and the mark of the numbering that it belongs to.
-pub(in super::super) fn seq(number: u64, mark: &str) -> String {
+pub(crate) fn seq(number: u64, mark: &str) -> String {
     format!("{number}-{mark}")
 }
 
@@ -64,8 +63,12 @@ impl Filter {
                     .as_ref()
                     .and_then(Value::as_array)
                     .ok_or_else(|| Refusal::bad_request("`doc_ids` must be an array."))?;
-                let texts = ids.iter().filter_map(Value::as_str);
-                Ok(Self::Ids(texts.map(str::to_owned).collect()))
+                Ok(Self::Ids(
+                    ids.iter()
+                        .filter_map(Value::as_str)
+                        .map(str::to_owned)
+                        .collect(),
+                ))
             }
             Some("_selector") => {
                 let text = params.get("selector").ok_or_else(|| {
@@ -75,8 +78,7 @@ impl Filter {
                     .map_err(|error| Refusal::bad_request(error.to_string()))?;
                 Ok(Self::Selector(Box::new(selector)))
             }
-            Some(other) => Err(Refusal::new(
-                StatusCode::NOT_IMPLEMENTED,
+            Some(other) => Err(Refusal::of(
                 "not_implemented",
                 format!(
                     "the filter {other:?} is not supported here, only _doc_ids, _selector and _design"

@@ -24,14 +24,14 @@ impl Fixture {
     fn handle(&mut self, event: Event) -> Vec<String> {
         let actions = self.table.handle("d", event, NOW);
         let shorten = |action: RowAction| match action {
-            RowAction::Identify { doc, attempt, .. } => {
+            RowAction::Identify { attempt, .. } => {
                 self.last = Some(attempt);
-                format!("identify {doc}")
+                "identify".to_owned()
             }
-            RowAction::Schedule { doc, job, .. } => format!("schedule {doc} {job}"),
-            RowAction::RemoveJob { job } => format!("remove {job}"),
-            RowAction::WriteFailed { doc, reason, .. } => format!("failed {doc}: {reason}"),
-            RowAction::WriteError { doc, .. } => format!("error {doc}"),
+            RowAction::Schedule { job, .. } => format!("schedule {job}"),
+            RowAction::RemoveJob(job) => format!("remove {job}"),
+            RowAction::WriteFailed { reason, .. } => format!("failed: {reason}"),
+            RowAction::WriteError { .. } => "error".to_owned(),
             RowAction::Wake { least, most, .. } => {
                 format!("wake {}..{}", least.as_secs(), most.as_secs())
             }
@@ -40,8 +40,7 @@ impl Fixture {
     }
 
     fn wish(&mut self, wish: Wish) -> Vec<String> {
-        let doc = "d".to_owned();
-        self.handle(Event::Changed { doc, wish })
+        self.handle(Event::Changed(wish))
     }
 
     fn run(&mut self, more: Value) -> Vec<String> {
@@ -50,7 +49,6 @@ impl Fixture {
 
     fn identified(&mut self, result: Result<&str, &str>) -> Vec<String> {
         self.handle(Event::Identified {
-            doc: "d".to_owned(),
             attempt: self.last.unwrap(),
             result: result
                 .map(id)
@@ -60,7 +58,6 @@ impl Fixture {
 
     fn scheduled(&mut self, result: Result<(), Taken>) -> Vec<String> {
         self.handle(Event::Scheduled {
-            doc: "d".to_owned(),
             attempt: self.last.unwrap(),
             job: id("abc"),
             result,
@@ -68,10 +65,7 @@ impl Fixture {
     }
 
     fn due(&mut self) -> Vec<String> {
-        self.handle(Event::Due {
-            doc: "d".to_owned(),
-            attempt: self.last.unwrap(),
-        })
+        self.handle(Event::Due(self.last.unwrap()))
     }
 
     /// Takes the document up to a running job.
@@ -95,9 +89,9 @@ fn filtered() -> Value {
 #[test]
 fn a_document_gets_an_id_and_then_a_job() {
     let mut fixture = Fixture::default();
-    assert_eq!(fixture.run(json!({})), ["identify d"]);
+    assert_eq!(fixture.run(json!({})), ["identify"]);
     assert_eq!(fixture.state(), Some(RowState::Initializing));
-    assert_eq!(fixture.identified(Ok("abc")), ["schedule d abc"]);
+    assert_eq!(fixture.identified(Ok("abc")), ["schedule abc"]);
     assert_eq!(fixture.scheduled(Ok(())), [""; 0]);
     assert_eq!(fixture.state(), Some(RowState::Scheduled));
 }
@@ -109,9 +103,9 @@ fn an_unreadable_document_is_marked_failed_and_its_job_removed() {
         reason: "why".to_owned(),
         replication: None,
     };
-    assert_eq!(fixture.wish(broken()), ["failed d: why"]);
+    assert_eq!(fixture.wish(broken()), ["failed: why"]);
     let mut fixture = Fixture::started(json!({}));
-    assert_eq!(fixture.wish(broken()), ["remove abc", "failed d: why"]);
+    assert_eq!(fixture.wish(broken()), ["remove abc", "failed: why"]);
     assert_eq!(fixture.state(), None);
 }
 
@@ -121,7 +115,7 @@ fn an_edit_that_does_not_touch_the_replication_leaves_its_job_alone() {
     assert_eq!(fixture.run(json!({"note": "x"})), [""; 0]);
     assert_eq!(
         fixture.run(json!({"continuous": true})),
-        ["remove abc", "identify d"]
+        ["remove abc", "identify"]
     );
 }
 
@@ -132,10 +126,7 @@ fn a_document_that_is_deleted_completed_or_failed_has_no_job_and_no_row() {
     assert_eq!(fixture.state(), None);
     assert_eq!(fixture.wish(Wish::Nothing), [""; 0]);
     let mut fixture = Fixture::started(json!({}));
-    let completed = |job| Event::Completed {
-        doc: "d".to_owned(),
-        job: id(job),
-    };
+    let completed = |job| Event::Completed(id(job));
     fixture.handle(completed("other"));
     assert!(fixture.state().is_some());
     assert_eq!(fixture.handle(completed("abc")), [""; 0]);
@@ -158,7 +149,7 @@ fn late_results_change_nothing() {
     assert_eq!(fixture.scheduled(Err(Taken::Transient)), [""; 0]);
     assert_eq!(fixture.due(), [""; 0]);
     fixture.last = current;
-    assert_eq!(fixture.identified(Ok("def")), ["schedule d def"]);
+    assert_eq!(fixture.identified(Ok("def")), ["schedule def"]);
     assert_eq!(fixture.wish(Wish::Nothing), ["remove def"]);
     let mut fixture = Fixture::default();
     fixture.run(json!({}));
@@ -179,9 +170,9 @@ fn a_temporary_error_is_retried_after_a_growing_random_delay() {
     fixture.run(filtered());
     for most in [64, 128, 256] {
         let wake = format!("wake 1..{most}");
-        assert_eq!(fixture.identified(Err("no")), ["error d", wake.as_str()]);
+        assert_eq!(fixture.identified(Err("no")), ["error", wake.as_str()]);
         assert_eq!(fixture.state(), Some(RowState::Error));
-        assert_eq!(fixture.due(), ["identify d"]);
+        assert_eq!(fixture.due(), ["identify"]);
     }
     for _ in 0..20 {
         fixture.identified(Err("no"));
@@ -198,10 +189,7 @@ fn a_temporary_error_is_retried_after_a_growing_random_delay() {
 #[test]
 fn a_rewritten_document_that_could_not_start_is_retried_at_once() {
     let mut fixture = Fixture::default();
-    let written = |fixture: &mut Fixture| {
-        let doc = "d".to_owned();
-        fixture.handle(Event::Written { doc })
-    };
+    let written = |fixture: &mut Fixture| fixture.handle(Event::Written);
     fixture.run(filtered());
     assert_eq!(written(&mut fixture), [""; 0], "an attempt is in progress");
     fixture.identified(Err("no"));
@@ -212,14 +200,10 @@ fn a_rewritten_document_that_could_not_start_is_retried_at_once() {
         [""; 0],
         "the replication is unchanged"
     );
-    assert_eq!(written(&mut fixture), ["identify d"]);
+    assert_eq!(written(&mut fixture), ["identify"]);
     assert!(fixture.last > late, "a new attempt began");
     let again = fixture.identified(Err("no"));
-    assert_eq!(
-        again,
-        ["error d", "wake 1..64"],
-        "the failure count is reset"
-    );
+    assert_eq!(again, ["error", "wake 1..64"], "the failure count is reset");
     written(&mut fixture);
     fixture.identified(Ok("abc"));
     fixture.scheduled(Ok(()));
@@ -232,7 +216,7 @@ fn a_document_waits_for_a_transient_job_with_the_same_id() {
     fixture.run(json!({}));
     fixture.identified(Ok("abc"));
     let actions = fixture.scheduled(Err(Taken::Transient));
-    assert_eq!(actions, ["error d", "wake 1..64"]);
+    assert_eq!(actions, ["error", "wake 1..64"]);
     let info = fixture.table.row("d").unwrap().info.clone().unwrap();
     assert!(info.starts_with("Replication `abc` specified by document `d` already running"));
 }
@@ -246,7 +230,7 @@ fn another_documents_job_of_the_same_id_is_a_permanent_failure() {
         database: "_replicator".to_owned(),
         id: "rep1".to_owned(),
     };
-    let expected = "failed d: Replication `abc` specified by document `d` already \
+    let expected = "failed: Replication `abc` specified by document `d` already \
                     started, triggered by document `rep1` from db `_replicator`";
     assert_eq!(fixture.scheduled(Err(Taken::Document(other))), [expected]);
     assert_eq!(fixture.state(), None);
@@ -258,14 +242,14 @@ fn filter_code_is_polled_and_a_changed_id_replaces_the_job() {
     fixture.run(filtered());
     fixture.identified(Ok("abc"));
     assert_eq!(fixture.scheduled(Ok(())), ["wake 61..61"]);
-    assert_eq!(fixture.due(), ["identify d"]);
+    assert_eq!(fixture.due(), ["identify"]);
     assert_eq!(fixture.state(), Some(RowState::Scheduled));
-    assert_eq!(fixture.identified(Ok("abc")), ["schedule d abc"]);
+    assert_eq!(fixture.identified(Ok("abc")), ["schedule abc"]);
     assert_eq!(fixture.scheduled(Ok(())), ["wake 61..61"]);
     fixture.due();
     assert_eq!(
         fixture.identified(Ok("def")),
-        ["remove abc", "schedule d def"]
+        ["remove abc", "schedule def"]
     );
     let info = fixture.table.row("d").unwrap().info.clone();
     assert_eq!(info.as_deref(), Some("Replication id changed: abc -> def"));

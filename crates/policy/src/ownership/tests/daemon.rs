@@ -149,7 +149,7 @@ impl Daemon {
 
     /// Whether a renewal in this database generation has listed its claim of a document.
     pub(super) fn is_confirmed(&self, doc: &str, generation: u64) -> bool {
-        let held = self.core.docs.get(doc);
+        let held = self.core.docs.rows.get(doc);
         self.renewed.0 == generation && held.is_some_and(|held| held.known < self.renewed.1)
     }
 }

@@ -206,7 +206,8 @@ impl Judge {
         }
         let share = world.database.wanted().div_ceil(live.len().max(1));
         for daemon in live {
-            let owned = daemon.core.docs.shared_owned();
+            let docs = &daemon.core.docs;
+            let owned = docs.owned - docs.extra_owned;
             self.require(owned <= share, || {
                 format!(
                     "FL-2: a daemon has {owned} documents, more than its share of {share}, at {}",

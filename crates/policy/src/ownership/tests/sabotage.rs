@@ -32,7 +32,7 @@ pub(super) enum Sabotage {
 impl Sabotage {
     /// Changes the core's events.
     pub(super) fn event(self, event: Event, daemon: &Daemon) -> Option<Event> {
-        let held = || daemon.core.docs.iter();
+        let held = || daemon.core.docs.rows.iter();
         Some(match (self, event) {
             (Self::TakesRefusalForRenewal, Event::NotRenewed { request }) => Event::Renewed {
                 request,
@@ -84,7 +84,7 @@ impl Sabotage {
                     counts,
                 },
             ) => {
-                docs.retain(|row| daemon.core.docs.get(&row.doc).is_some());
+                docs.retain(|row| daemon.core.docs.rows.contains_key(&row.doc));
                 Event::Renewed {
                     request,
                     docs,
@@ -120,7 +120,9 @@ impl Sabotage {
             (Self::ReleasesRunning, OwnerAction::GiveBack { doc, .. }) => {
                 core.docs.unused.insert(doc.clone());
             }
-            (Self::KeepsSurplus, OwnerAction::GiveBack { .. }) if !core.servers.has_unreached() => {
+            (Self::KeepsSurplus, OwnerAction::GiveBack { .. })
+                if core.servers.unreached.is_empty() =>
+            {
                 return None;
             }
             _ => {}

@@ -371,7 +371,7 @@ impl Crowd {
                 PoolAction::Refuse { request, why } => panic!("{request:?}: {why:?}"),
                 PoolAction::ProcRevoked { .. }
                 | PoolAction::PoolGone { .. }
-                | PoolAction::Warn(_) => {}
+                | PoolAction::Warn(..) => {}
             }
         }
     }

@@ -55,7 +55,7 @@ fn process_with_an_open_list_is_not_lent_again() {
 #[test]
 fn teaching_a_process_does_not_delay_other_requests() {
     let mut world = World::new(2, 2);
-    let other = world.pools.add_pool(limits(1, 1));
+    let other = world.pools.add_pool(limits(1, 1).into());
     let lease = world.take(1, tagged("db", "_design/1"));
     world.give_back(lease);
     world.ask(2, tagged("db", "_design/2"));

@@ -372,8 +372,8 @@ impl Manager {
                 );
                 self.live.retain(|other| *other != pool);
             }
-            PoolAction::Warn(Warning::SpawnRefused { why, .. }) => panic!("{why}"),
-            PoolAction::Warn(_) => {}
+            PoolAction::Warn(_, Warning::SpawnRefused(why)) => panic!("{why}"),
+            PoolAction::Warn(..) => {}
         }
     }
 

@@ -99,6 +99,13 @@ fn tagged(db: &str, ddoc: &str) -> Option<Affinity> {
     affinity(Some(db), ddoc, "1-a")
 }
 
+/// A language's own pool, of the first language.
+impl From<Limits> for PoolSettings {
+    fn from(limits: Limits) -> Self {
+        Self::of_language(LanguageId(0), limits)
+    }
+}
+
 impl World {
     /// One language pool with these limits, without `affinity_wait`: it reaps at once for a waiter.
     fn new(hard: u32, soft: u32) -> Self {
@@ -107,14 +114,14 @@ impl World {
 
     fn with(settings: impl Into<PoolSettings>) -> Self {
         let mut world = Self::empty();
-        world.pools.add_pool(settings);
+        world.pools.add_pool(settings.into());
         world
     }
 
     /// Without pools.
     fn empty() -> Self {
         Self {
-            pools: Pools::new(),
+            pools: Pools::default(),
             now: Timestamp::ZERO + Duration::from_secs(1),
             next_request: 1,
             last: Vec::new(),
@@ -251,7 +258,7 @@ impl World {
                 | PoolAction::Refuse { .. }
                 | PoolAction::ProcRevoked { .. }
                 | PoolAction::PoolGone { .. }
-                | PoolAction::Warn(_) => continue,
+                | PoolAction::Warn(..) => continue,
             };
             todo.extend(self.on(event));
         }

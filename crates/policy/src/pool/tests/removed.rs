@@ -130,7 +130,7 @@ fn process_exits_during_removal_do_not_count_as_failed_starts() {
     assert!(
         !actions
             .iter()
-            .any(|action| matches!(action, PoolAction::Warn(_)))
+            .any(|action| matches!(action, PoolAction::Warn(..)))
     );
     assert_eq!(world.status().throttled, None);
     assert_eq!(opened(&actions), []);

@@ -5,7 +5,7 @@
 
 use super::*;
 use crate::admission::{
-    EARLY_END, FAILURES_MIN, KILLS_MIN, STRESS_DURATION, THROTTLE_DELAY, THROTTLE_DELAY_MAX,
+    EARLY_END, FAILURES_MIN, KILLS_MIN, STRESS_DURATION, THROTTLE_DELAY, ThrottleSettings,
 };
 
 const POOL: PoolId = PoolId(0);
@@ -163,7 +163,7 @@ fn an_exit_after_a_while_or_after_any_work_is_not_early() {
 #[test]
 fn pool_without_a_throttle_warns_of_early_exits_and_keeps_trying() {
     let mut world = World::with(PoolSettings::from(limits(3, 3)));
-    let warning = PoolAction::Warn(Warning::EndsEarly { pool: POOL });
+    let warning = PoolAction::Warn(POOL, Warning::EndsEarly);
     for failure in 1..=FAILURES_MIN {
         let actions = exit_early(&mut world, 1, Duration::ZERO);
         assert_eq!(actions.contains(&warning), failure == FAILURES_MIN);
@@ -173,7 +173,7 @@ fn pool_without_a_throttle_warns_of_early_exits_and_keeps_trying() {
 
 fn warned_until(actions: &[PoolAction]) -> Option<Timestamp> {
     actions.iter().find_map(|action| match *action {
-        PoolAction::Warn(Warning::Throttled { until, .. }) => Some(until),
+        PoolAction::Warn(_, Warning::Throttled { until }) => Some(until),
         _ => None,
     })
 }
@@ -193,10 +193,7 @@ fn failed_starts_refuse_their_requests_and_stop_openings_for_throttle_delay() {
     let early = world.ask_within(3, None, Duration::from_nanos(1));
     assert_eq!(world.refusal(early), Some(Refusal::Throttled { until }));
     let actions = world.advance(Duration::from_nanos(1));
-    assert_eq!(
-        actions,
-        [PoolAction::Warn(Warning::Unthrottled { pool: POOL })]
-    );
+    assert_eq!(actions, [PoolAction::Warn(POOL, Warning::Unthrottled)]);
     world.ask(4, None);
     assert_eq!(opened(&world.last).len(), 1);
 }
@@ -213,7 +210,7 @@ fn throttle_delay_doubles_up_to_its_maximum_and_one_success_resets_it() {
         world.on(Event::Tick);
     }
     assert_eq!(delays, [60, 120, 240, 480, 600, 600]);
-    assert_eq!(THROTTLE_DELAY_MAX.as_secs(), 600);
+    assert_eq!(ThrottleSettings::default().delay_max.as_secs(), 600);
     let lease = world.take(7, None);
     world.give_back(lease);
     let held = world.take(8, None);
@@ -377,7 +374,7 @@ fn throttle_is_lifted_by_an_operator_and_by_a_reload() {
         });
         fail_to_start_in_background(&mut world);
         let actions = world.on(event);
-        let lifted = PoolAction::Warn(Warning::Unthrottled { pool: POOL });
+        let lifted = PoolAction::Warn(POOL, Warning::Unthrottled);
         assert!(actions.contains(&lifted));
         assert_eq!(opened(&actions).len(), 1);
         assert_eq!(world.status().throttled, None);
@@ -474,7 +471,7 @@ fn idle_processes_are_replaced_when_stress_begins_and_not_while_it_lasts() {
     let two = world.take(2, tagged("db2", "_design/1"));
     world.give_back(one);
     world.ask(3, tagged("db3", "_design/1"));
-    let warning = PoolAction::Warn(Warning::Stressed { pool: POOL });
+    let warning = PoolAction::Warn(POOL, Warning::Stressed);
     assert!(world.last.contains(&warning));
     assert_eq!(stopped(&world.last), [(one.proc, StopReason::Stress)]);
     world.run();
@@ -526,7 +523,7 @@ fn forbidden_opening_panics_in_debug_builds_and_is_refused_with_a_warning_in_rel
         assert!(tried.is_err());
     } else {
         assert_eq!(tried.ok(), Some(false));
-        let refused = matches!(out[..], [PoolAction::Warn(Warning::SpawnRefused { .. })]);
+        let refused = matches!(out[..], [PoolAction::Warn(_, Warning::SpawnRefused(_))]);
         assert!(refused, "{out:?}");
     }
 }

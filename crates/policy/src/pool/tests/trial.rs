@@ -125,9 +125,9 @@ impl Isolates {
 
 impl Trial {
     pub(super) fn new(limits: &[Limits]) -> Self {
-        let mut pools = Pools::new();
+        let mut pools = Pools::default();
         for (index, limits) in limits.iter().enumerate() {
-            assert_eq!(pools.add_pool(*limits), PoolId(index as u32));
+            assert_eq!(pools.add_pool((*limits).into()), PoolId(index as u32));
         }
         Self {
             pools,
@@ -375,7 +375,7 @@ impl Trial {
                 select,
                 ..
             } => self.assigned(request, (proc, token), select),
-            PoolAction::ProcRevoked { .. } | PoolAction::PoolGone { .. } | PoolAction::Warn(_) => {
+            PoolAction::ProcRevoked { .. } | PoolAction::PoolGone { .. } | PoolAction::Warn(..) => {
                 panic!("unexpected in a language pool: {action:?}")
             }
         }

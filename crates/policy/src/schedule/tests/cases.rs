@@ -297,10 +297,12 @@ fn if_permanent_job_crashes_it_stays_in_the_table() {
 }
 
 #[test]
-fn stop_and_clear_leaves_nothing() {
+fn removing_every_job_leaves_nothing() {
     for rules in BOTH {
         let mut world = World::new(rules, [or(1), or(2), o(3), c(4)]);
-        world.on(Event::RemoveAll);
+        for id in ["1", "2", "3", "4"] {
+            world.on(Event::Remove { id: id.into() });
+        }
         assert_eq!(world.counts(), (0, 0));
         assert_eq!(*world.scheduler.census(), Census::default());
     }

@@ -598,7 +598,7 @@ fn a_replaced_job_belongs_to_its_new_key() {
         (jobs_of(fair, "_replicator"), jobs_of(fair, "other")),
         (None, Some(1))
     );
-    world.on(Event::RemoveAll);
+    world.on(Event::Remove { id: "a".into() });
     assert_eq!(jobs_of(&world.scheduler.fair_share, "other"), None);
 }
 

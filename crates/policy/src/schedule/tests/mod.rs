@@ -17,12 +17,17 @@ mod summaries;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::event::*;
 use super::fair_share::{Account, FairShare};
-use super::history::*;
-use super::settings::*;
 use super::table::{Job, Phase};
 use super::*;
+
+impl Scheduler {
+    /// Returns all jobs in arbitrary order.
+    fn jobs(&self) -> impl Iterator<Item = JobView<'_>> {
+        let ids = self.jobs.slots().map(|slot| &self.jobs.get(slot).id);
+        ids.filter_map(|id| self.job(id))
+    }
+}
 
 /// The start time of the worlds: later than any event of a given history.
 const NOW: WallTime = WallTime::from_micros(1_500_000_000_000_000);

@@ -103,7 +103,6 @@ impl Model {
                 }
                 self.remove(&id, StopReason::Lost);
             }
-            Event::RemoveAll => unreachable!("the order of its actions is arbitrary"),
             Event::Restart { id } => self.restart(&id),
             Event::Pause { id, by } => self.pause(&id, by),
             Event::Resume { id } => self.resume(&id),

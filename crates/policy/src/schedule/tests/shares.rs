@@ -73,7 +73,8 @@ fn running_time_is_charged_up_to_an_interval() {
     let charges = |world: &World| charges_of(&world.scheduler.fair_share, "_replicator");
     let charge = |world: &mut World, id: &str| {
         let slot = world.scheduler.jobs.find(id).expect("the job exists");
-        world.scheduler.charge(slot, world.now);
+        world.scheduler.now = world.now;
+        world.scheduler.charge(slot);
     };
     assert_eq!(charges(&world), None);
     world.now = at(1);

@@ -13,7 +13,8 @@ fn summary(rules: RuleSet, running: bool, history: History) -> Summary {
             ..cr(0)
         }],
     );
-    world.scheduler.summary("0").expect("the job exists")
+    let job = world.scheduler.job("0").expect("the job exists");
+    job.shown.summary
 }
 
 #[test]
@@ -78,10 +79,8 @@ fn a_running_job_that_crashed_before_is_running_and_counts_its_errors() {
 
 #[test]
 fn the_summary_of_an_unknown_job_is_none() {
-    assert_eq!(
-        World::new(RuleSet::Current, []).scheduler.summary("0"),
-        None
-    );
+    let world = World::new(RuleSet::Current, []);
+    assert!(world.scheduler.job("0").is_none());
 }
 
 #[test]
@@ -212,8 +211,8 @@ fn a_crashing_job_is_listed_since_its_first_consecutive_crash_and_a_paused_job_a
     let count = |state| world.scheduler.count(&[state]);
     assert_eq!((count(JobState::Paused), count(JobState::Crashing)), (1, 0));
     assert_eq!(world.scheduler.count(&JobState::ALL), 1);
-    let summary = world.scheduler.summary("a").expect("the job exists");
-    assert_eq!(summary.state, JobState::Crashing, "as in CouchDB");
+    let job = world.scheduler.job("a").expect("the job exists");
+    assert_eq!(job.shown.summary.state, JobState::Crashing, "as in CouchDB");
     world.on(Event::Restart { id: id() });
     assert_eq!(listed(&world), (JobState::Running, now));
 }

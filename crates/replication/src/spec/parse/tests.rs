@@ -352,9 +352,12 @@ fn since_seq_keeps_its_type() {
             .options
             .since_seq
     };
-    assert_eq!(since(json!(5)), Seq::from_json("5"));
-    assert_eq!(since(json!("5")), Seq::from_json("\"5\""));
-    assert_eq!(since(json!([1, "x"])), Seq::from_json("[1,\"x\"]"));
+    assert_eq!(since(json!(5)), serde_json::from_str::<Seq>("5").ok());
+    assert_eq!(since(json!("5")), serde_json::from_str::<Seq>("\"5\"").ok());
+    assert_eq!(
+        since(json!([1, "x"])),
+        serde_json::from_str::<Seq>("[1,\"x\"]").ok()
+    );
     assert_eq!(since(json!(null)), None);
 }
 

@@ -2,14 +2,13 @@
 //!
 //! PROMISES  A daemon writes into a row only while it owns it and the document requests a replication.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
-use tokio_postgres::Row;
 use tokio_postgres::error::SqlState;
+use tokio_postgres::{Error, Row};
 
 use crate::error::StoreError;
 use crate::fleet::{IdTaken, IdsSet, JobNote, JobRow};
-use crate::postgres::connect::problem;
 use crate::postgres::shared::{Param, Shared, epoch};
 use policy::ownership::{DocId, Epoch};
 
@@ -44,33 +43,27 @@ const SET_IDS: &str = "WITH held AS MATERIALIZED (SELECT j.doc_id, a.rep_id, ARR
 /// Maximum attempts of [`SET_IDS`]: one fails if another document takes a replication concurrently.
 const TRIES: usize = 3;
 
-pub(super) fn rows(docs: &[DocId], rows: &[Row]) -> Result<Vec<JobRow>, tokio_postgres::Error> {
+pub(super) fn rows(docs: &[DocId], rows: &[Row]) -> Result<Vec<JobRow>, Error> {
     let found = rows.iter().map(|row| {
-        let known = JobRow {
-            kept: row.try_get(1)?,
-            past: row.try_get(2)?,
-        };
-        Ok((row.try_get::<_, &str>(0)?, known))
+        Ok((
+            row.try_get::<_, &str>(0)?,
+            JobRow {
+                kept: row.try_get(1)?,
+                past: row.try_get(2)?,
+            },
+        ))
     });
-    let found: HashMap<&str, JobRow> = found.collect::<Result<_, tokio_postgres::Error>>()?;
+    let found: HashMap<&str, JobRow> = found.collect::<Result<_, Error>>()?;
     let row = |id: &DocId| found.get(&**id).cloned().unwrap_or_default();
     Ok(docs.iter().map(row).collect())
 }
 
-pub(super) fn owners(
-    docs: &[DocId],
-    rows: &[Row],
-) -> Result<Vec<Option<Epoch>>, tokio_postgres::Error> {
+pub(super) fn owners(docs: &[DocId], rows: &[Row]) -> Result<Vec<Option<Epoch>>, Error> {
     let found = rows
         .iter()
         .map(|row| Ok((row.try_get::<_, &str>(0)?, epoch(row.try_get(1)?))));
-    let found: HashMap<&str, Epoch> = found.collect::<Result<_, tokio_postgres::Error>>()?;
+    let found: HashMap<&str, Epoch> = found.collect::<Result<_, Error>>()?;
     Ok(docs.iter().map(|id| found.get(&**id).copied()).collect())
-}
-
-pub(super) fn last_of_each(pasts: Vec<(DocId, String)>) -> BTreeMap<String, String> {
-    let pasts = pasts.into_iter();
-    pasts.map(|(id, past)| (id.to_string(), past)).collect()
 }
 
 fn texts(jobs: &[JobNote], of: fn(&JobNote) -> &str) -> Param {
@@ -99,7 +92,7 @@ pub(super) async fn set_replication_ids(
             {
                 tries += 1;
             }
-            Err(failed) => return Err(shared.failed(problem(&failed.error))),
+            Err(failed) => return Err(shared.failed(failed.error)),
         }
     };
     let owned = rows.iter().map(|row| {
@@ -107,7 +100,7 @@ pub(super) async fn set_replication_ids(
         let by = taken.map(|by| IdTaken { by: by.into() });
         Ok((row.try_get::<_, &str>(0)?, by.map_or(Ok(()), Err)))
     });
-    let owned: Result<HashMap<&str, _>, tokio_postgres::Error> = owned.collect();
-    let mut owned = owned.map_err(|error| shared.failed(problem(&error)))?;
+    let owned: Result<HashMap<&str, _>, Error> = owned.collect();
+    let mut owned = owned.map_err(|error| shared.failed(error))?;
     Ok(jobs.iter().map(|job| owned.remove(&*job.doc)).collect())
 }

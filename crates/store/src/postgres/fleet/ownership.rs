@@ -4,14 +4,13 @@
 
 use std::time::Duration;
 
-use tokio_postgres::Row;
+use tokio_postgres::{Error, Row};
 
-use super::{TELL_CLAIMS, epochs};
+use super::TELL_CLAIMS;
 use crate::fleet::{Daemon, DaemonName, Report};
-use crate::postgres::shared::{Param, count, epoch};
+use crate::postgres::shared::{count, epoch};
 use policy::ownership::{
-    AVOID_FOR, AVOID_MAX, BATCH, Claimed, Counts, Epoch, LEASE, ListedDoc, Request, SETTLE,
-    Standing,
+    AVOID_FOR, AVOID_MAX, BATCH, Claimed, Counts, LEASE, ListedDoc, Request, SETTLE, Standing,
 };
 
 /// The number of documents that request a replication.
@@ -35,15 +34,6 @@ pub(super) const WRITE_REPORT: &str = "INSERT INTO settee.reports (epoch, body, 
 
 fn until() -> String {
     format!("clock_timestamp() + interval '{} ms'", LEASE.as_millis())
-}
-
-pub(super) fn entry(name: &DaemonName, epoch: Epoch, former: Vec<Epoch>) -> Vec<Param> {
-    vec![
-        Param::Epoch(epoch),
-        Param::Text(name.address.to_string()),
-        Param::Text(name.version.to_string()),
-        epochs(former),
-    ]
 }
 
 /// Adds an epoch, and removes its daemon's former ones, `$4`, and all that have neither a lease nor documents. A
@@ -158,7 +148,7 @@ pub(super) fn depart() -> String {
 
 /// Reads the first columns of any row: wanted documents, other live daemons, and whether the requesting one is
 /// alive.
-pub(super) fn counts(rows: &[Row]) -> Result<Counts, tokio_postgres::Error> {
+pub(super) fn counts(rows: &[Row]) -> Result<Counts, Error> {
     let Some(row) = rows.first() else {
         return Ok(Counts::default());
     };
@@ -171,7 +161,7 @@ pub(super) fn counts(rows: &[Row]) -> Result<Counts, tokio_postgres::Error> {
     })
 }
 
-pub(super) fn listed(rows: &[Row]) -> Result<Vec<ListedDoc>, tokio_postgres::Error> {
+pub(super) fn listed(rows: &[Row]) -> Result<Vec<ListedDoc>, Error> {
     let mut docs = Vec::with_capacity(rows.len());
     for row in rows {
         if let Some(id) = row.try_get::<_, Option<&str>>(3)? {
@@ -193,7 +183,7 @@ pub(super) fn listed(rows: &[Row]) -> Result<Vec<ListedDoc>, tokio_postgres::Err
     Ok(docs)
 }
 
-pub(super) fn claimed(rows: &[Row]) -> Result<Claimed, tokio_postgres::Error> {
+pub(super) fn claimed(rows: &[Row]) -> Result<Claimed, Error> {
     let mut claimed = Claimed {
         counts: counts(rows)?,
         ..Claimed::default()
@@ -210,7 +200,7 @@ pub(super) fn claimed(rows: &[Row]) -> Result<Claimed, tokio_postgres::Error> {
     Ok(claimed)
 }
 
-pub(super) fn daemon(row: &Row) -> Result<(Daemon, usize), tokio_postgres::Error> {
+pub(super) fn daemon(row: &Row) -> Result<(Daemon, usize), Error> {
     let (left, claimed): (i64, i64) = (row.try_get(4)?, row.try_get(5)?);
     let (body, age): (Option<String>, Option<i64>) = (row.try_get(6)?, row.try_get(7)?);
     let report = body.map(|body| Report {
@@ -235,7 +225,7 @@ pub(super) fn daemon(row: &Row) -> Result<(Daemon, usize), tokio_postgres::Error
 // SOURCE    policy::ownership: servers that one daemon cannot reach; its simulated database behaves the same.
 
 /// Records a renewal's reports: `$3` are unreachable servers, `$4` those reachable again.
-pub(super) fn noted() -> String {
+fn noted() -> String {
     let is_over = "u.until <= clock_timestamp() OR u.avoided_from = 'infinity'";
     let span = format!(
         "CASE WHEN NOT ({is_over}) THEN u.span_ms \
@@ -261,7 +251,7 @@ pub(super) fn noted() -> String {
 /// of the document's servers, while another live daemon can reach all. Only documents that satisfy `which` are checked,
 /// and none unless `told` selects rows of `unreached`. The planner cannot estimate the number of these documents:
 /// `closed` is used with `IN` rather than joined to jobs, which would become a nested loop.
-pub(super) fn closed(told: &str, which: &str) -> String {
+fn closed(told: &str, which: &str) -> String {
     format!(
         "live AS (SELECT epoch FROM settee.instances WHERE lease_until > clock_timestamp() \
          AND (epoch = $1 OR has_claimed AND NOT is_leaving)), \

@@ -21,8 +21,8 @@ pub(super) const SECRET: &str = "INSERT INTO settee.secrets AS known (name, valu
 
 /// Returns the parameters of [`SET`]: the last value of each setting, sorted so that transactions cannot deadlock.
 pub(super) fn last_of_each(overrides: Vec<Override>) -> Vec<Param> {
-    let overrides = overrides.into_iter();
     let last: BTreeMap<_, _> = overrides
+        .into_iter()
         .map(|made| ((made.section, made.key), made.value))
         .collect();
     let (names, values): (Vec<_>, Vec<_>) = last.into_iter().unzip();

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use tokio_postgres::Row;
+use tokio_postgres::{Error, Row};
 
 use super::{keys, of_key};
 use crate::fleet::{JobStatus, Order, ReadStatus, StatusOf};
@@ -41,8 +41,10 @@ pub(super) const READ: &str = "SELECT s.key, s.transient <> 0, s.epoch, s.number
 
 /// Returns the parameters of [`WRITE`]: each job's last status, in the order in which all daemons lock jobs.
 pub(super) fn written(epoch: Epoch, statuses: Vec<JobStatus>) -> Vec<Param> {
-    let statuses = statuses.into_iter();
-    let last: BTreeMap<StatusOf, _> = statuses.map(|status| (status.of, status.body)).collect();
+    let last: BTreeMap<StatusOf, _> = statuses
+        .into_iter()
+        .map(|status| (status.of, status.body))
+        .collect();
     let (keys, transient) = keys(last.keys());
     vec![
         Param::Epoch(epoch),
@@ -53,7 +55,7 @@ pub(super) fn written(epoch: Epoch, statuses: Vec<JobStatus>) -> Vec<Param> {
     ]
 }
 
-pub(super) fn status(row: &Row) -> Result<ReadStatus, tokio_postgres::Error> {
+pub(super) fn status(row: &Row) -> Result<ReadStatus, Error> {
     Ok(ReadStatus {
         epoch: epoch(row.try_get(2)?),
         number: count(row.try_get(3)?),
@@ -87,12 +89,15 @@ pub(super) fn left(orders: &[Order]) -> Vec<Param> {
             .filter(|key| key.contains('\0'))
             .for_each(String::clear);
     }
-    let bodies = orders.iter().map(|order| order.body.clone());
-    vec![keys, transient, Param::Texts(bodies.collect())]
+    vec![
+        keys,
+        transient,
+        Param::Texts(orders.iter().map(|order| order.body.clone()).collect()),
+    ]
 }
 
 /// Returns for each order whether a daemon has its job.
-pub(super) fn found(orders: usize, rows: &[Row]) -> Result<Vec<bool>, tokio_postgres::Error> {
+pub(super) fn found(orders: usize, rows: &[Row]) -> Result<Vec<bool>, Error> {
     let mut found = vec![false; orders];
     for row in rows {
         let place: i64 = row.try_get(0)?;
@@ -104,7 +109,7 @@ pub(super) fn found(orders: usize, rows: &[Row]) -> Result<Vec<bool>, tokio_post
     Ok(found)
 }
 
-pub(super) fn order(row: &Row) -> Result<Order, tokio_postgres::Error> {
+pub(super) fn order(row: &Row) -> Result<Order, Error> {
     Ok(Order {
         of: of_key(row.try_get(0)?, row.try_get(1)?),
         body: row.try_get(2)?,

@@ -14,9 +14,8 @@ use strum::IntoStaticStr;
 
 use super::memory::of_leaders;
 use super::milliseconds;
-use crate::messages::pool_reporter::{KnownHolder, KnownProc, ProcLife};
 use crate::messages::process::ProcShared;
-use crate::messages::ps::{PROCS_LISTED_MAX, ProcName};
+use crate::messages::ps::{KnownHolder, KnownProc, PROCS_LISTED_MAX, ProcLife, ProcName};
 use crate::query_server::status::{ProcPage, ProcRow};
 use policy::pool::{ProcId, ProcPhase, ProcStatus};
 
@@ -37,11 +36,11 @@ pub(crate) enum State {
 
 /// A process with its data.
 pub(crate) struct Listed {
-    pub(crate) id: ProcId,
-    pub(crate) state: State,
-    pub(crate) row: ProcRow,
+    pub id: ProcId,
+    pub state: State,
+    pub row: ProcRow,
     /// `None` while it is being started.
-    pub(crate) shared: Option<Arc<ProcShared>>,
+    pub shared: Option<Arc<ProcShared>>,
 }
 
 /// Describes processes: one page, busy ones first.
@@ -49,23 +48,28 @@ pub(crate) struct Listed {
 /// # Errors
 /// No thread is available for it; may be temporary.
 pub(crate) async fn page(procs: Vec<KnownProc>) -> io::Result<ProcPage> {
-    let page = READINGS.turn().await.run("usage", move || {
-        let mut listed: Vec<Listed> = procs.into_iter().map(describe).collect();
-        let total_rows = listed.len();
-        keep_first(&mut listed);
-        let taken = taken(&listed).into_iter();
-        let procs = listed.into_iter().zip(taken);
-        let procs = procs.map(|(listed, (cpu, memory))| ProcRow {
-            cpu_us: cpu.map(|cpu| u64::try_from(cpu.as_micros()).unwrap_or(u64::MAX)),
-            memory,
-            ..listed.row
-        });
-        ProcPage {
-            total_rows,
-            procs: procs.collect(),
-        }
-    });
-    page.await
+    READINGS
+        .turn()
+        .await
+        .run("usage", move || {
+            let mut listed: Vec<Listed> = procs.into_iter().map(describe).collect();
+            let total_rows = listed.len();
+            keep_first(&mut listed);
+            let taken = taken(&listed).into_iter();
+            let procs = listed
+                .into_iter()
+                .zip(taken)
+                .map(|(listed, (cpu, memory))| ProcRow {
+                    cpu_us: cpu.map(|cpu| u64::try_from(cpu.as_micros()).unwrap_or(u64::MAX)),
+                    memory,
+                    ..listed.row
+                });
+            ProcPage {
+                total_rows,
+                procs: procs.collect(),
+            }
+        })
+        .await
 }
 
 /// Describes a process, without resource usage.
@@ -161,11 +165,13 @@ fn taken(listed: &[Listed]) -> Vec<(Option<Duration>, Option<u64>)> {
     let leader = |listed: &Listed| Some((listed.shared.as_ref()?.os_pid?, listed.id));
     let leaders = listed.iter().filter_map(leader).collect();
     let memory: FxHashMap<ProcId, u64> = of_leaders(&leaders).into_iter().collect();
-    let taken = listed.iter().map(|listed| {
-        let cpu = listed.shared.as_ref().and_then(|shared| shared.cpu_time());
-        (cpu, memory.get(&listed.id).copied())
-    });
-    taken.collect()
+    listed
+        .iter()
+        .map(|listed| {
+            let cpu = listed.shared.as_ref().and_then(|shared| shared.cpu_time());
+            (cpu, memory.get(&listed.id).copied())
+        })
+        .collect()
 }
 
 #[cfg(test)]

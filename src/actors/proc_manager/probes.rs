@@ -1,19 +1,20 @@
-//! Tests which layers of the pools' cells are effective, for the log and for `status`.
+//! Probes and tests by the manager's own children: the abilities of the pools' query servers, and which layers of the
+//! pools' cells are effective, for the log and for `status`.
 //!
-//! PROMISES  Each cell is tested at startup, at each reload, and when the first pool gets it. Until the next reload,
-//!           the same missing layers are logged once, with the remedy. The start and each reload log the names of the
-//!           pools without a cell.
+//! PROMISES  Probes and tests run beside the manager's turns, each with a deadline; a shutdown ends them. Each cell is
+//!           tested at startup, at each reload, and when the first pool gets it. Until the next reload, the same missing
+//!           layers are logged once, with the remedy. The start and each reload log the names of the pools without a
+//!           cell.
+//! LIMITS    One child at a time for each language, and one for each change of the pools' cells.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use actix::prelude::*;
-use rustc_hash::FxHashMap;
-use slog::{Logger, warn};
+use slog::warn;
 
-use super::PoolProber;
+use super::ProcManager;
 use crate::config::SandboxMode;
-use crate::messages::pool_prober::{PoolCell, TryAllCells, TryCells};
 use crate::otp::tell::Tell;
 use crate::query_server::tried_cell::TriedCell;
 use policy::pool::PoolId;
@@ -21,13 +22,41 @@ use policy::pool::PoolId;
 /// Maximum messages about cells logged between two reloads.
 const TOLD_MAX: usize = 64;
 
-/// The cells of all pools that have one.
+/// Probes and tests in progress, and what was logged about cells.
 #[derive(Default)]
-pub(super) struct PoolCells {
-    /// Pool -> its name and its cell.
-    pools: FxHashMap<PoolId, (Arc<str>, Arc<TriedCell>)>,
-    /// The messages logged about the cells.
+pub(super) struct Probes {
+    /// Each has at most one child.
+    pub running: Vec<SpawnHandle>,
+    /// The number of them that are not done.
+    pub count: usize,
+    /// The messages about cells logged since the last reload.
     told: BTreeSet<String>,
+}
+
+/// A probe or a test is done, or was dropped.
+#[derive(Message)]
+#[rtype(result = "()")]
+struct ProbeDone;
+
+/// Reports the end of a probe, even if it is dropped.
+struct ProbeEnd(Addr<ProcManager>);
+
+impl Drop for ProbeEnd {
+    fn drop(&mut self) {
+        self.0.tell(ProbeDone);
+    }
+}
+
+impl Handler<ProbeDone> for ProcManager {
+    type Result = ();
+
+    fn handle(&mut self, _: ProbeDone, ctx: &mut Self::Context) {
+        self.probes.count -= 1;
+        if self.probes.count == 0 {
+            self.probes.running.clear();
+        }
+        self.finish_shutdown(ctx);
+    }
 }
 
 /// A trial has ended.
@@ -35,38 +64,40 @@ pub(super) struct PoolCells {
 #[rtype(result = "()")]
 struct CellTried(Arc<TriedCell>);
 
-impl PoolCells {
-    /// Returns the names of the pools whose cell is `wanted`, in the order of the pools.
-    fn names(&self, wanted: impl Fn(&Arc<TriedCell>) -> bool) -> String {
-        let pools = self.pools.iter().filter(|(_, (_, cell))| wanted(cell));
-        let mut names: Vec<(PoolId, &str)> = pools.map(|(id, (name, _))| (*id, &**name)).collect();
-        names.sort_unstable();
-        let names: Vec<&str> = names.into_iter().map(|(_, name)| name).collect();
-        names.join(", ")
+impl Handler<CellTried> for ProcManager {
+    type Result = ();
+
+    fn handle(&mut self, CellTried(cell): CellTried, _: &mut Self::Context) {
+        self.warn_of_missing(&cell);
+    }
+}
+
+impl ProcManager {
+    /// Runs a probe or a test beside the manager's turns.
+    pub(super) fn run_probe(
+        &mut self,
+        probe: impl Future<Output = ()> + 'static,
+        ctx: &mut Context<Self>,
+    ) {
+        let done = ProbeEnd(ctx.address());
+        self.probes.count += 1;
+        let probe = async move {
+            // Dropped however the probe ends, which notifies the manager.
+            let _done = done;
+            probe.await;
+        };
+        let handle = ctx.spawn(probe.into_actor(self));
+        self.probes.running.push(handle);
     }
 
-    /// Adds the cells of some pools, and returns the new ones.
-    fn take(&mut self, pools: Vec<PoolCell>) -> Vec<Arc<TriedCell>> {
-        let mut new: Vec<Arc<TriedCell>> = Vec::new();
-        for PoolCell { pool, name, cell } in pools {
-            let Some(cell) = cell else {
-                self.pools.remove(&pool);
-                continue;
-            };
-            let mut known = self.pools.values();
-            if !known.any(|(_, known)| Arc::ptr_eq(known, &cell)) {
-                new.push(Arc::clone(&cell));
-            }
-            self.pools.insert(pool, (name, cell));
-        }
-        new
-    }
-
-    /// Warns of the pools whose processes are started without a cell.
-    fn warn_of_open_pools(&self, log: &Logger) {
-        let names = self.names(|cell| cell.trial.mode == SandboxMode::Off);
+    /// Tests the cells of all pools, including those tested before, and warns of pools without one.
+    pub(super) fn try_all_cells(&mut self, ctx: &mut Context<Self>) {
+        self.pools.iter_mut().for_each(|pool| pool.cell = None);
+        self.probes.told.clear();
+        self.try_cells(&self.pools.ids(), ctx);
+        let names = self.names_of_pools(|cell| cell.trial.mode == SandboxMode::Off);
         if !names.is_empty() {
-            warn!(log, "query servers run without a cell";
+            warn!(self.log, "query servers run without a cell";
                   "pool" => names,
                   "effect" => "their functions may do whatever the service may: read its files and \
                                passwords, end it, use the network",
@@ -75,77 +106,82 @@ impl PoolCells {
         }
     }
 
+    /// Tests the cells of those pools that are new or have changed.
+    pub(super) fn try_cells(&mut self, pools: &[PoolId], ctx: &mut Context<Self>) {
+        if !self.settings.cells.are_tried() || self.shutting_down {
+            return;
+        }
+        let mut new = Vec::new();
+        for id in pools {
+            let cell = self.cell_of(*id, &mut new);
+            self.pools.at_mut(*id).cell = cell;
+        }
+        if new.is_empty() {
+            return;
+        }
+        let (spawner, manager) = (self.spawner.clone(), ctx.address());
+        let trials = async move {
+            for cell in new {
+                cell.set_found(cell.trial.run(&spawner).await);
+                manager.tell(CellTried(cell));
+            }
+        };
+        self.run_probe(trials, ctx);
+    }
+
+    /// Returns the cell of a pool, which may be shared with another pool, and adds it to `new` if no pool has it yet.
+    fn cell_of(&self, id: PoolId, new: &mut Vec<Arc<TriedCell>>) -> Option<Arc<TriedCell>> {
+        let pool = self.pools.at(id);
+        let trial = self
+            .settings
+            .languages
+            .get(&pool.language)?
+            .cell_trial(&pool.cell_terms)?;
+        let mut known = self.pools.iter().filter_map(|(_, pool)| pool.cell.as_ref());
+        if let Some(cell) = known.find(|cell| cell.trial == trial) {
+            return Some(Arc::clone(cell));
+        }
+        let cell = TriedCell::new(trial);
+        new.push(Arc::clone(&cell));
+        Some(cell)
+    }
+
+    /// Returns the names of the pools whose cell is `wanted`.
+    fn names_of_pools(&self, wanted: impl Fn(&Arc<TriedCell>) -> bool) -> String {
+        let pools = self.pools.iter();
+        let named = pools.filter(|(_, pool)| pool.cell.as_ref().is_some_and(&wanted));
+        let names: Vec<&str> = named.map(|(_, pool)| &*pool.name).collect();
+        names.join(", ")
+    }
+
     /// Warns of a cell's missing layers, unless already logged.
-    fn warn_of_missing(&mut self, cell: &Arc<TriedCell>, log: &Logger) {
+    fn warn_of_missing(&mut self, cell: &Arc<TriedCell>) {
         let text = match cell.found() {
             None => return,
             Some(Err(error)) => format!("the cell cannot be made: {error}"),
-            Some(Ok(layers)) => {
-                let missing = layers
-                    .missing
-                    .iter()
-                    .map(|(layer, why)| format!("{layer}: {why}"));
-                missing.collect::<Vec<_>>().join("; ")
-            }
+            Some(Ok(layers)) => layers
+                .missing
+                .iter()
+                .map(|(layer, why)| format!("{layer}: {why}"))
+                .collect::<Vec<_>>()
+                .join("; "),
         };
         let mode = cell.trial.mode;
-        let is_enough = self.told.len() >= TOLD_MAX;
-        if text.is_empty() || is_enough || !self.told.insert(format!("{mode} {text}")) {
+        let told = &mut self.probes.told;
+        let is_enough = told.len() >= TOLD_MAX;
+        if text.is_empty() || is_enough || !told.insert(format!("{mode} {text}")) {
             return;
         }
         let effect = match (mode, cell.found()) {
             (SandboxMode::Strict, _) | (_, Some(Err(_))) => "no process of these pools is started",
             _ => "their processes are started without these layers",
         };
-        warn!(log, "layers of a cell are missing";
-              "pool" => self.names(|other| Arc::ptr_eq(other, cell)),
+        warn!(self.log, "layers of a cell are missing";
+              "pool" => self.names_of_pools(|other| Arc::ptr_eq(other, cell)),
               "error" => text,
               "effect" => effect,
               "remedy" => "docs/cells.md says what each layer needs; with sandbox = \"strict\" no \
                            process is started if a layer is missing");
-    }
-}
-
-impl PoolProber {
-    fn try_cells(&mut self, pools: Vec<PoolCell>, ctx: &mut Context<Self>) {
-        let new = self.cells.take(pools);
-        if new.is_empty() || self.is_stopping {
-            return;
-        }
-        let (spawner, prober) = (self.spawner.clone(), ctx.address());
-        let trials = async move {
-            for cell in new {
-                cell.set_found(cell.trial.run(&spawner).await);
-                prober.tell(CellTried(cell));
-            }
-        };
-        self.run(trials, ctx);
-    }
-}
-
-impl Handler<TryCells> for PoolProber {
-    type Result = ();
-
-    fn handle(&mut self, TryCells(pools): TryCells, ctx: &mut Self::Context) {
-        self.try_cells(pools, ctx);
-    }
-}
-
-impl Handler<TryAllCells> for PoolProber {
-    type Result = ();
-
-    fn handle(&mut self, TryAllCells(pools): TryAllCells, ctx: &mut Self::Context) {
-        self.cells = PoolCells::default();
-        self.try_cells(pools, ctx);
-        self.cells.warn_of_open_pools(&self.log);
-    }
-}
-
-impl Handler<CellTried> for PoolProber {
-    type Result = ();
-
-    fn handle(&mut self, CellTried(cell): CellTried, _: &mut Self::Context) {
-        self.cells.warn_of_missing(&cell, &self.log);
     }
 }
 

@@ -1,6 +1,6 @@
 //! Memory use of processes, as reported by the operating system.
 //!
-//! SUMMARY   Samples it for pools with a memory limit, and reports it to the ProcManager.
+//! SUMMARY   Samples it for pools with a memory limit, and reports it to the core.
 //! PROMISES  Takes one sample at a time, off the arbiter. While no pool has a memory limit, nothing is read and no
 //!           timer fires.
 //! LIMITS    Linux. The memory of a process is the resident memory of its process group and all descendants: pages
@@ -12,11 +12,9 @@ use std::time::Duration;
 use actix::prelude::*;
 use rustc_hash::FxHashMap;
 
-use super::PoolReporter;
-use crate::messages::pool_reporter::{GetLimitedProcs, MemoryRead, WatchMemory};
-use crate::otp::tell::Tell;
+use super::ProcManager;
 use child::usage::{Stat, status_bytes};
-use policy::pool::ProcId;
+use policy::pool::{Event, PoolId, ProcId};
 
 /// Time from the end of a sample to the next one.
 const PERIOD: Duration = Duration::from_secs(2);
@@ -24,40 +22,41 @@ const PERIOD: Duration = Duration::from_secs(2);
 /// Maximum ancestors searched for a process's leader.
 const ANCESTORS_MAX: usize = 128;
 
-impl PoolReporter {
-    fn read_memory_later(&mut self, asked: WatchMemory, ctx: &mut Context<Self>) {
-        self.checks_memory = true;
-        ctx.run_later(PERIOD, |reporter, ctx| reporter.read_memory(asked, ctx));
-    }
-
-    fn read_memory(&mut self, asked: WatchMemory, ctx: &mut Context<Self>) {
-        let reading = async move {
-            let limited = asked.limited.send(GetLimitedProcs).await;
-            // Sampling ends if the manager is gone or no pool has a limit.
-            let limited: FxHashMap<u32, ProcId> = limited.ok().flatten()?.into_iter().collect();
-            if !limited.is_empty() {
-                // Ends after the directory is read.
-                let read = blocking::run("memory", move || of_leaders(&limited)).await;
-                asked.read.tell(MemoryRead(read.unwrap_or_default()));
-            }
-            Some(asked)
-        };
-        ctx.spawn(reading.into_actor(self).map(|asked, reporter, ctx| {
-            reporter.checks_memory = false;
-            if let Some(asked) = asked {
-                reporter.read_memory_later(asked, ctx);
-            }
-        }));
-    }
-}
-
-impl Handler<WatchMemory> for PoolReporter {
-    type Result = ();
-
-    fn handle(&mut self, msg: WatchMemory, ctx: &mut Self::Context) {
-        if !self.checks_memory {
-            self.read_memory_later(msg, ctx);
+impl ProcManager {
+    /// Samples the memory of processes from now on, if a pool limits it.
+    pub(super) fn watch_memory(&mut self, ctx: &mut Context<Self>) {
+        let is_limited = self.pools.iter().any(|(id, _)| self.limits_memory(id));
+        if is_limited && !std::mem::replace(&mut self.checks_memory, true) {
+            ctx.run_later(PERIOD, Self::read_memory);
         }
+    }
+
+    fn limits_memory(&self, pool: PoolId) -> bool {
+        self.core.settings(pool).is_some_and(|settings| {
+            settings.recycle.memory_soft.is_some() || settings.recycle.memory_hard.is_some()
+        })
+    }
+
+    fn read_memory(&mut self, ctx: &mut Context<Self>) {
+        let leaders: FxHashMap<u32, ProcId> = self
+            .procs
+            .iter()
+            .filter(|(id, _)| self.limits_memory(id.pool))
+            .filter_map(|(id, process)| Some((process.shared.os_pid?, *id)))
+            .collect();
+        if leaders.is_empty() {
+            self.checks_memory = false;
+            return self.watch_memory(ctx);
+        }
+        // Ends after the directory is read.
+        let reading = blocking::run("memory", move || of_leaders(&leaders)).into_actor(self);
+        ctx.spawn(reading.map(|read, manager, ctx| {
+            for (proc, bytes) in read.unwrap_or_default() {
+                manager.event(Event::Memory { proc, bytes }, ctx);
+            }
+            manager.checks_memory = false;
+            manager.watch_memory(ctx);
+        }));
     }
 }
 
@@ -81,13 +80,16 @@ pub(super) fn of_leaders(leaders: &FxHashMap<u32, ProcId>) -> Vec<(ProcId, u64)>
 
 /// Returns the statistics of every process that has not ended meanwhile.
 fn all_stats() -> FxHashMap<u32, Stat> {
-    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    let stats = pids.filter_map(|pid| {
-        let line = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        Some((pid, Stat::parse(&line)?))
-    });
-    stats.collect()
+    fs::read_dir("/proc")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok())
+        .filter_map(|pid| {
+            let line = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+            Some((pid, Stat::parse(&line)?))
+        })
+        .collect()
 }
 
 /// Finds the leader of a process's group, or else its nearest ancestor that leads one.
@@ -102,8 +104,8 @@ fn leader_of(
     });
     // PIDs may be reused during the scan, and then form a cycle.
     let mut above = above.take(ANCESTORS_MAX);
-    let group = leaders.get(&stat.group);
-    group
+    leaders
+        .get(&stat.group)
         .or_else(|| above.find_map(|(pid, _)| leaders.get(&pid)))
         .copied()
 }
@@ -111,7 +113,6 @@ fn leader_of(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use policy::pool::PoolId;
 
     #[cfg(target_os = "linux")]
     #[test]
