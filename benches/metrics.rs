@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use common::report;
-use settee::metrics::{Metrics, ReturnKind, prometheus_text, stats_json};
+use settee::metrics::{Metrics, prometheus_text, stats_json};
 use settee::policy::invariants::violations;
 use settee::policy::pool::{
-    ClientId, Event, Lane, LanguageId, Limits, PoolSettings, Pools, RequestId, Target,
+    ClientId, Event, Lane, LanguageId, Limits, PoolSettings, Pools, RequestId, ReturnStatus, Target,
 };
 use settee::policy::time::Timestamp;
 use settee::query_server::prompt::PromptClass;
@@ -43,8 +43,9 @@ fn counting() {
     });
     report("counting a prompt", prompt, addition, "ns", 8.0);
     let loan = nanoseconds(TIMES, || {
-        pool.acquired(black_box(Duration::from_nanos(700)));
-        pool.returned(ReturnKind::Ok);
+        let count = pool.count();
+        count.wait.observe(black_box(Duration::from_nanos(700)));
+        count.returns.one(ReturnStatus::Ok);
     });
     report("counting a loan", loan, addition, "ns", 5.0);
 }

@@ -27,6 +27,7 @@ use actix::prelude::*;
 use slog::{Logger, warn};
 use tokio::sync::{oneshot, watch};
 
+use crate::ConfigWatch;
 use crate::actors::client::{ClientContext, UserNames};
 use crate::actors::config_listener::{ActiveConfig, ConfigListener};
 use crate::actors::language::{Language, Registry};
@@ -37,7 +38,6 @@ use crate::actors::pool_executor::PoolHandle;
 use crate::actors::pressure_gauge::{Gauges, gauges};
 use crate::actors::proc_manager::ProcManager;
 use crate::actors::replication_scheduler::ReplicationScheduler;
-use crate::actors::service::socket::ServiceSockets;
 use crate::audit::AuditLog;
 use crate::auth::Authority;
 use crate::config::{Config, Origin, Sources};
@@ -45,10 +45,7 @@ use crate::drain::Drain;
 use crate::in_flight::InFlight;
 use crate::messages::config_listener::{ServiceSocketError, SetLogLevel};
 use crate::metrics::Metrics;
-use crate::otp::pid::{Down, ExitReason, Pid};
-use crate::otp::registered_name::RegisteredName;
-use crate::otp::supervisor::{Intensity, Stop, Supervisor};
-use crate::otp::tell::Tell;
+use crate::otp::{Down, ExitReason, Intensity, Pid, RegisteredName, Stop, Supervisor, Tell};
 use crate::replicator::identity::ServerIdentity;
 use crate::replicator::{Database, DocStates, http_config};
 use crate::tls::{self, Certificate, CertificateError};
@@ -58,7 +55,7 @@ use child::watches::{self, WATCHES_MIN};
 use replication::ReplicationOptions;
 use settings::manager_settings;
 use share::share;
-use sockets::{Addresses, Sockets};
+use sockets::{Sockets, address};
 use store::fleet::DaemonName;
 use store::shared_settings::SharedSettingsError;
 use store::{Store, StoreError, StorePlace, Watcher};
@@ -71,9 +68,6 @@ const INTENSITY: Intensity = Intensity {
 
 /// Maximum duration of an immediate shutdown.
 pub(crate) const STOP_NOW_MAX: Duration = Duration::from_secs(5);
-
-/// Longer than any shutdown: [`Daemon::stop`] and `settee serve` set the deadlines.
-const SHUTDOWN_MAX: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 /// The service cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -174,9 +168,6 @@ impl DaemonBuilder {
             open_store(&changes.borrow().clone(), &states, &self.metrics, &log).await?;
         let shared = share(&store, is_open, self.sources.as_ref(), &current).await?;
         let database = Database::new(store, states, changes.clone());
-        let drain = Drain::default();
-        let audit = self.audit;
-        let audit = audit.unwrap_or_else(|| AuditLog::new(log.clone(), None));
         let active = Rc::new(ActiveConfig {
             sources: RefCell::new(self.sources),
             shared,
@@ -187,9 +178,11 @@ impl DaemonBuilder {
                 Arc::new(move |config| manager_settings(config, &program, &languages, &ports))
             },
             current,
-            audit: audit.clone(),
+            audit: self
+                .audit
+                .unwrap_or_else(|| AuditLog::new(log.clone(), None)),
             set_log_level: self.set_log_level,
-            certificate: Arc::clone(&certificate),
+            certificate,
         });
         let replicator_config = http_config(&changes.borrow().replicator);
         let http = Http::beside(sockets.services.listening(), replicator_config, &log)?;
@@ -198,13 +191,11 @@ impl DaemonBuilder {
         watches::require(WATCHES_MIN)?;
         let parts = Assembly {
             sockets,
-            certificate,
             active,
             config: changes,
             metrics: self.metrics,
             access_log: self.access_log,
-            audit,
-            drain,
+            drain: Drain::default(),
             gauges: self.gauges,
             log,
         };
@@ -215,12 +206,10 @@ impl DaemonBuilder {
 /// State shared by the parts of a service, before it is supervised.
 struct Assembly {
     sockets: Sockets,
-    certificate: Arc<Certificate>,
     active: Rc<ActiveConfig>,
-    config: watch::Receiver<Arc<Config>>,
+    config: ConfigWatch,
     metrics: Metrics,
     access_log: Option<Logger>,
-    audit: AuditLog,
     drain: Drain,
     gauges: Gauges,
     log: Logger,
@@ -241,18 +230,17 @@ impl Assembly {
             config: self.config.clone(),
             metrics: self.metrics.clone(),
             filters: replication::filters_through(pool.clone()),
-            daemon: daemon_name(&self.sockets.addresses),
+            daemon: daemon_name(&self.sockets),
             drain: self.drain.clone(),
-            audit: self.audit.clone(),
+            audit: self.active.audit.clone(),
             log: self.log.clone(),
         };
         let replication = replication::parts(options, database);
         let services = Rc::new(ClientContext {
             manager: manager.clone(),
-            config: config_listener.clone(),
+            config: self.config.clone(),
             metrics: self.metrics.clone(),
             records,
-            replications: replication.replications,
             in_flight: InFlight::new(self.config.clone()),
             ddocs: Default::default(),
             drain: self.drain.clone(),
@@ -260,6 +248,7 @@ impl Assembly {
             held: Default::default(),
             user_names: Arc::new(UserNames::read()),
             stopping: watch::Sender::new(false),
+            log: self.log.clone(),
         });
         let mut specs = vec![
             manager_spec,
@@ -269,9 +258,15 @@ impl Assembly {
             executor_spec,
         ];
         specs.extend(replication.specs);
-        specs.push(self.health_watcher(&services, replication.arbiter));
+        let replications = replication.replications;
+        specs.push(self.health_watcher(
+            manager.clone(),
+            config_listener.clone(),
+            replications.clone(),
+            replication.arbiter,
+        ));
         specs.push(self.listener(&services));
-        specs.push(self.http_server(pool, &services));
+        specs.push(self.http_server(pool, config_listener.clone(), replications, &services));
         specs.push(self.service_manager(services));
         let supervisor = Supervisor::new(specs, INTENSITY, self.metrics.restarts(), &self.log);
         let ended = when_ended(&supervisor.pid());
@@ -281,9 +276,8 @@ impl Assembly {
             config_listener,
             scheduler: replication.scheduler,
             metrics: self.metrics,
-            audit: self.audit,
-            addresses: self.sockets.addresses,
-            service_sockets: self.sockets.services,
+            audit: self.active.audit.clone(),
+            sockets: self.sockets,
             active: self.active,
             ended,
         }
@@ -303,8 +297,7 @@ pub struct Daemon {
     /// Records orders and changes.
     pub(crate) audit: AuditLog,
     supervisor: Addr<Supervisor>,
-    addresses: Addresses,
-    service_sockets: Rc<ServiceSockets>,
+    sockets: Sockets,
     active: Rc<ActiveConfig>,
     ended: oneshot::Receiver<ExitReason>,
 }
@@ -327,38 +320,39 @@ impl Daemon {
 
     /// Returns the clients' socket.
     pub fn socket(&self) -> &Path {
-        &self.addresses.socket
+        let path = self.sockets.unix.path();
+        path.expect("app: the clients' socket is a Unix socket")
     }
 
     /// Returns the TCP address for clients, if any, with the actual port.
     pub fn tcp(&self) -> Option<SocketAddr> {
-        self.addresses.tcp
+        address(&self.sockets.tcp)
     }
 
     /// Returns a service's address, as in the configuration, with the actual port; `None` if there is no such
     /// service.
     pub fn service(&self, name: &str) -> Option<String> {
-        Some(self.service_sockets.get(name)?.shown().to_owned())
+        Some(self.sockets.services.get(name)?.shown().to_owned())
     }
 
     /// Returns the services with their addresses.
     pub fn services(&self) -> Vec<(String, String)> {
-        self.service_sockets.shown()
+        self.sockets.services.shown()
     }
 
     /// Returns the address of HTTP, if any, with the actual port.
     pub fn http(&self) -> Option<SocketAddr> {
-        self.addresses.http
+        address(&self.sockets.http)
     }
 
     /// Returns the address of HTTP over TLS, if any, with the actual port.
     pub fn https(&self) -> Option<SocketAddr> {
-        self.addresses.https
+        address(&self.sockets.https)
     }
 
     /// Returns the address for clients over TLS, if any, with the actual port.
     pub fn tls(&self) -> Option<SocketAddr> {
-        self.addresses.tls
+        address(&self.sockets.tls)
     }
 
     /// Returns the current configuration.
@@ -425,12 +419,12 @@ async fn open_store(
 }
 
 /// Returns this daemon's description for other daemons.
-fn daemon_name(addresses: &Addresses) -> DaemonName {
+fn daemon_name(sockets: &Sockets) -> DaemonName {
     let system = rustix::system::uname();
     DaemonName {
         address: told_address(
             &system.nodename().to_string_lossy(),
-            addresses.http.or(addresses.https),
+            address(&sockets.http).or(address(&sockets.https)),
         )
         .into(),
         version: env!("CARGO_PKG_VERSION").into(),

@@ -12,7 +12,7 @@
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use serde_json::{Map, Value, json};
 use settee_client::status::{Holder, KilledProc};
@@ -22,8 +22,9 @@ use settee_client::{
 use slog::{Logger, info};
 
 use crate::config::reload::{Change, Effect};
+use crate::lock;
 use crate::logging::Losses;
-use crate::otp::clock::system_time;
+use crate::otp::system_time;
 
 /// Maximum records in memory.
 pub(crate) const KEPT_MAX: usize = 1000;
@@ -36,10 +37,8 @@ const NAMES_MAX: usize = 50;
 
 /// The records of the service. Cheap to clone.
 #[derive(Clone)]
-pub struct AuditLog(Arc<Kept>);
-
-struct Kept {
-    records: Mutex<VecDeque<Arc<AuditRecord>>>,
+pub struct AuditLog {
+    records: Arc<Mutex<VecDeque<Arc<AuditRecord>>>>,
     log: Logger,
     /// Losses of the log, if it is required for orders.
     required: Option<Arc<Losses>>,
@@ -67,17 +66,17 @@ impl AuditLog {
     /// Keeps records, and writes them to a log; `required` counts the log's losses, if orders are refused while it
     /// cannot be written.
     pub(crate) fn new(log: Logger, required: Option<Arc<Losses>>) -> Self {
-        Self(Arc::new(Kept {
-            records: Mutex::default(),
+        Self {
+            records: Arc::default(),
             log,
             required,
-        }))
+        }
     }
 
     /// Returns why orders are refused now: the last record could not be written. The record of the refused order is the
     /// next attempt to write one.
     pub(crate) fn refusal(&self) -> Option<String> {
-        self.0.required.as_ref()?.failure()
+        self.required.as_ref()?.failure()
     }
 
     /// Begins an order.
@@ -97,26 +96,19 @@ impl AuditLog {
 
     fn note(&self, record: AuditRecord) {
         let text = |value: &Value| (!value.is_null()).then(|| value.to_string());
-        info!(self.0.log, "audit"; "who" => &record.who, "from" => &record.from, "what" => &record.what,
+        info!(self.log, "audit"; "who" => &record.who, "from" => &record.from, "what" => &record.what,
               "on" => &record.on, "count" => record.count, "before" => text(&record.before),
               "asked" => text(&record.asked), "error" => &record.error, "request_id" => &record.request_id);
-        let mut records = self.records();
+        let mut records = lock(&self.records);
         if records.len() == KEPT_MAX {
             records.pop_front();
         }
         records.push_back(Arc::new(record));
     }
 
-    fn records(&self) -> MutexGuard<'_, VecDeque<Arc<AuditRecord>>> {
-        self.0
-            .records
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Returns the latest records, newest first.
     pub(crate) fn page(&self, limit: usize) -> AuditPage {
-        let records = self.records();
+        let records = lock(&self.records);
         let total_rows = records.len();
         let latest: Vec<_> = records.iter().rev().take(limit).cloned().collect();
         drop(records);

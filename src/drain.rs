@@ -8,7 +8,7 @@
 
 use tokio::sync::watch;
 
-use crate::otp::clock::system_time;
+use crate::otp::system_time;
 use policy::schedule::WallTime;
 
 /// Whether the daemon is drained, and since when. Clones share their state.

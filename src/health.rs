@@ -15,9 +15,9 @@ use std::sync::{Arc, Mutex};
 
 use settee_client::{Health, Problem};
 
-use crate::otp::clock::system_time;
+use crate::lock;
+use crate::otp::system_time;
 use crate::query_server::call::micros;
-use crate::query_server::lock;
 use findings::Kind;
 use losses::OpenLosses;
 use policy::schedule::WallTime;

@@ -9,12 +9,10 @@
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
-use tokio::sync::watch;
-
-use crate::config::Config;
 use crate::machine_bounds;
+use crate::{ConfigWatch, lock};
 
 /// The bound divided by this, an eighth, is reserved for small requests.
 const KEPT_FOR_SMALL: usize = 8;
@@ -67,7 +65,7 @@ struct Held {
 
 /// The memory of everything in flight.
 pub(crate) struct InFlight {
-    config: watch::Receiver<Arc<Config>>,
+    config: ConfigWatch,
     /// The bound if none is configured, in bytes.
     default_max: usize,
     held: Mutex<Held>,
@@ -75,7 +73,7 @@ pub(crate) struct InFlight {
 
 impl InFlight {
     /// Uses the bound of the current configuration.
-    pub fn new(config: watch::Receiver<Arc<Config>>) -> Arc<Self> {
+    pub fn new(config: ConfigWatch) -> Arc<Self> {
         Arc::new(Self {
             config,
             default_max: machine_bounds::memory() / OF_MEMORY,
@@ -103,11 +101,6 @@ impl InFlight {
             sender,
             bytes: 0,
         }
-    }
-
-    // Nothing under the lock panics halfway through a change.
-    fn held(&self) -> MutexGuard<'_, Held> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -142,7 +135,7 @@ impl Share {
             return Ok(());
         }
         let max = self.in_flight.max();
-        let mut held = self.in_flight.held();
+        let mut held = lock(&self.in_flight.held);
         let own = held.senders.get(&self.sender).copied().unwrap_or(0);
         let (others, total) = (own - self.bytes, held.total - self.bytes + bytes);
         if bytes > self.bytes && !may_hold(bytes, others, total, max) {
@@ -180,7 +173,10 @@ impl Drop for Share {
 
 #[cfg(test)]
 mod tests {
+    use tokio::sync::watch;
+
     use super::*;
+    use crate::config::Config;
 
     const MAX: usize = 100 << 20;
 
@@ -264,8 +260,8 @@ mod tests {
             .collect();
         assert_eq!(taken.len(), 100);
         drop(taken);
-        assert_eq!(in_flight.held().total, 0);
-        assert!(in_flight.held().senders.is_empty());
+        assert_eq!(lock(&in_flight.held).total, 0);
+        assert!(lock(&in_flight.held).senders.is_empty());
     }
 
     #[test]

@@ -5,6 +5,11 @@
 
 #![warn(missing_docs)]
 
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use settee_config::Config;
+use tokio::sync::watch;
+
 pub mod actors;
 pub mod app;
 mod aside;
@@ -15,7 +20,7 @@ pub mod conform_target;
 mod drain;
 pub mod functions;
 mod health;
-pub mod http;
+mod http;
 mod in_flight;
 pub mod languages;
 pub mod logging;
@@ -33,3 +38,11 @@ pub use app::{Daemon, DaemonBuilder};
 pub use settee_client as client;
 pub use settee_config as config;
 pub use {conform, mango, policy, replication};
+
+/// Follows the configuration in force.
+pub(crate) type ConfigWatch = watch::Receiver<Arc<Config>>;
+
+/// Locks what stays usable if a thread panics while it holds the lock.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

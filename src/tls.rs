@@ -10,7 +10,7 @@
 
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use rustls::crypto::ring::default_provider;
 use rustls::pki_types::pem::PemObject;
@@ -24,6 +24,7 @@ use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer;
 
 use crate::config::{Config, Ssl};
+use crate::lock;
 
 /// The certificate, its key or the CA certificates of clients cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -55,16 +56,12 @@ pub(crate) struct Certificate(Mutex<Option<Arc<ServerConfig>>>);
 impl Certificate {
     /// Replaces it.
     pub fn set(&self, new: Option<Arc<ServerConfig>>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = new;
+        *lock(&self.0) = new;
     }
 
     /// Returns the TLS acceptor; `None` without a certificate.
     pub fn acceptor(&self) -> Option<TlsAcceptor> {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
-            .map(TlsAcceptor::from)
+        lock(&self.0).clone().map(TlsAcceptor::from)
     }
 }
 
@@ -119,16 +116,17 @@ fn server_config(
 
 /// Makes the verifier of client certificates, which are optional.
 fn verifier(authorities: &Path) -> Result<Arc<dyn ClientCertVerifier>, CertificateError> {
-    let refused = |error: &dyn Display| CertificateError::of(authorities, error);
     let mut roots = RootCertStore::empty();
     for authority in certificates(authorities)? {
-        roots.add(authority).map_err(|error| refused(&error))?;
+        roots
+            .add(authority)
+            .map_err(|error| CertificateError::of(authorities, error))?;
     }
     WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::new(default_provider()))
         .allow_unauthenticated()
         .build()
         .map(|verifier| verifier as _)
-        .map_err(|error| refused(&error))
+        .map_err(|error| CertificateError::of(authorities, error))
 }
 
 fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, CertificateError> {

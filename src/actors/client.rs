@@ -8,7 +8,6 @@
 //! SOURCE    The clients of couch_proc_manager are Erlang processes; here a connection is one.
 //! LIMITS    A client's state is not kept: a new connection is a new client.
 
-mod account;
 mod calls;
 mod cancel;
 mod context;
@@ -25,7 +24,6 @@ pub(crate) mod stream;
 mod ticket;
 mod tunnel_end;
 
-use std::future::Future;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,16 +32,13 @@ use actix::fut::wrap_future;
 use actix::prelude::*;
 use slog::{Logger, debug, o};
 
-use crate::config::Config;
 use crate::functions::caller::Caller;
 use crate::messages::client_error::ErrorReply;
 use crate::messages::pools::ProcRevoked;
 use crate::messages::proc_manager::{CallError, Lease};
 use crate::messages::process::Fault;
 use crate::metrics::{ClientMetrics, LendEnd};
-use crate::otp::pid::{Down, ExitReason, Pid, PidGuard, Watch};
-use crate::otp::supervisor::Stop;
-use crate::otp::tell::Tell;
+use crate::otp::{Down, ExitReason, Pid, PidGuard, Stop, Tell, Watch};
 use child::line_buffer::PiecedLine;
 pub(crate) use context::ClientContext;
 use holding::Holding;
@@ -121,12 +116,12 @@ impl Client {
     pub fn serve(
         stream: Stream,
         services: Rc<ClientContext>,
-        config: &Config,
         log: &Logger,
         lending: Option<Lending>,
         pid_guard: PidGuard,
     ) -> ClientHandle {
         let pid = pid_guard.pid();
+        let config = Arc::clone(&services.config.borrow());
         let timeout = config.server.request_timeout;
         let (metrics, write_timeout) = match &lending {
             Some(lending) => (lending.metrics(), lending.write_timeout(timeout)),
@@ -227,9 +222,8 @@ impl Client {
         self.session.flush();
         // Ends after a bounded time.
         actix_rt::spawn(Rc::clone(&self.session).linger());
-        self.pid_guard
-            .ending(ExitReason::Failed("it was turned away".into()));
-        ctx.stop();
+        let reason = ExitReason::Failed("it was turned away".into());
+        self.pid_guard.end(reason, ctx);
     }
 }
 
@@ -360,9 +354,8 @@ impl Client {
     fn end(&mut self, ctx: &mut Context<Self>) {
         self.session.end();
         // Processes still held were not returned: the client counts as crashed, however its connection ended.
-        self.pid_guard
-            .ending(ExitReason::Failed("its connection ended".into()));
-        ctx.stop();
+        let reason = ExitReason::Failed("its connection ended".into());
+        self.pid_guard.end(reason, ctx);
     }
 
     /// The process for a tunnel was lent or refused.

@@ -29,9 +29,7 @@ use crate::config::{Config, Notice, Origin, Sources, keys, load};
 use crate::messages::config_listener::{
     CompareFiles, PlanReload, Reload, ReloadError, SetLogLevel, SetValue,
 };
-use crate::otp::pid::{ExitReason, Pid, PidGuard};
-use crate::otp::registered_name::RegisteredName;
-use crate::otp::supervisor::Stop;
+use crate::otp::{PidGuard, RegisteredName, Stop};
 use crate::tls::{self, Certificate};
 use shared::{Refresh, SharedSettings};
 use store::fleet::Override;
@@ -83,18 +81,14 @@ impl ConfigListener {
         active: Rc<ActiveConfig>,
         manager: RegisteredName<ProcManager>,
         log: &Logger,
+        pid_guard: PidGuard,
     ) -> Self {
         Self {
             active,
             manager,
             log: log.new(o!("component" => "config_listener")),
-            pid_guard: PidGuard::new(),
+            pid_guard,
         }
-    }
-
-    /// Returns the pid by which it can be monitored.
-    pub fn pid(&self) -> Pid {
-        self.pid_guard.pid()
     }
 
     fn apply(&self, candidate: Candidate) -> Result<Applied, ReloadError> {
@@ -104,12 +98,7 @@ impl ConfigListener {
             sockets,
             certificate,
         } = candidate;
-        let Compared {
-            config: new,
-            overridden,
-            changes,
-            ..
-        } = compared;
+        let (changes, overridden) = (compared.changes, compared.overridden);
         reload::require_reload(&changes)?;
         let old = self.active.config();
         // Pools are reloaded even without a change: a cause of failures outside the configuration may be corrected.
@@ -130,10 +119,10 @@ impl ConfigListener {
             return Ok(applied(overridden));
         }
         if let Some(set_level) = &self.active.set_log_level {
-            set_level(new.log.level);
+            set_level(compared.config.log.level);
         }
         self.active.service_sockets.commit(sockets);
-        self.active.current.send_replace(new);
+        self.active.current.send_replace(compared.config);
         info!(self.log, "configuration changed"; "changes" => describe_set(&changes, &old, &self.active.config()));
         Ok(applied([changes, overridden].concat()))
     }
@@ -391,7 +380,6 @@ impl Handler<Stop> for ConfigListener {
     type Result = ();
 
     fn handle(&mut self, _: Stop, ctx: &mut Self::Context) {
-        self.pid_guard.ending(ExitReason::Shutdown);
-        ctx.stop();
+        self.pid_guard.shut_down(ctx);
     }
 }

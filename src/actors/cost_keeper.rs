@@ -19,9 +19,7 @@ use slog::{Logger, error, o, warn};
 use crate::functions::records::CallRecords;
 use crate::metrics::Metrics;
 use crate::metrics::tenant_costs::TenantCosts;
-use crate::otp::clock::system_time;
-use crate::otp::pid::{ExitReason, Pid, PidGuard};
-use crate::otp::supervisor::Stop;
+use crate::otp::{PidGuard, Stop, system_time};
 use settee_config::generated;
 
 /// How often the file is written.
@@ -66,19 +64,15 @@ impl CostKeeper {
         file: Option<PathBuf>,
         metrics: Metrics,
         log: &Logger,
+        pid_guard: PidGuard,
     ) -> Self {
         Self {
             records,
             file,
             metrics,
             log: log.new(o!("component" => "cost_keeper")),
-            pid_guard: PidGuard::new(),
+            pid_guard,
         }
-    }
-
-    /// Returns the pid by which it can be monitored.
-    pub fn pid(&self) -> Pid {
-        self.pid_guard.pid()
     }
 
     /// Writes the file, if costs are kept.
@@ -127,10 +121,7 @@ impl Handler<Stop> for CostKeeper {
     fn handle(&mut self, _: Stop, ctx: &mut Self::Context) {
         let saved = self.save();
         // Nothing else writes meanwhile.
-        ctx.wait(saved.map(|(), keeper, ctx| {
-            keeper.pid_guard.ending(ExitReason::Shutdown);
-            ctx.stop();
-        }));
+        ctx.wait(saved.map(|(), keeper, ctx| keeper.pid_guard.shut_down(ctx)));
     }
 }
 
@@ -167,8 +158,9 @@ mod tests {
         let metrics = Metrics::new();
         let save = async || {
             let file = Some(file.clone());
-            let keeper = CostKeeper::new(records(&log), file, metrics.clone(), &log);
-            let ended = when_ended(&keeper.pid());
+            let pid_guard = PidGuard::new();
+            let ended = when_ended(&pid_guard.pid());
+            let keeper = CostKeeper::new(records(&log), file, metrics.clone(), &log, pid_guard);
             keeper.start().do_send(Stop { now: false });
             ended.await.unwrap();
             metrics.costs_unsaved().clone()
@@ -187,8 +179,9 @@ mod tests {
             inotify::init(inotify::CreateFlags::NONBLOCK | inotify::CreateFlags::CLOEXEC).unwrap();
         inotify::add_watch(&watch, folder.path(), inotify::WatchFlags::MOVED_FROM).unwrap();
         let log = Logger::root(Discard, o!());
-        let keeper = CostKeeper::new(records(&log), Some(file.clone()), Metrics::new(), &log);
-        let ended = when_ended(&keeper.pid());
+        let (pid_guard, metrics) = (PidGuard::new(), Metrics::new());
+        let ended = when_ended(&pid_guard.pid());
+        let keeper = CostKeeper::new(records(&log), Some(file.clone()), metrics, &log, pid_guard);
         let keeper = keeper.start();
         for now in [false, true] {
             keeper.do_send(Stop { now });

@@ -8,7 +8,7 @@
 //! LIMITS    On shutdown it takes at most [`LEAVE_MAX`] plus [`DEPART_MAX`]; documents not released by then become
 //!           free when the lease expires.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,12 +28,9 @@ use crate::messages::fleet_member::{
 };
 use crate::metrics::FleetMetrics;
 use crate::metrics::fleet::Renewal;
-use crate::otp::clock::BootClock;
-use crate::otp::deadline::DeadlineTimer;
-use crate::otp::pid::{Down, ExitReason, PidGuard};
-use crate::otp::registered_name::RegisteredName;
-use crate::otp::supervisor::Stop;
-use crate::otp::tell::Tell;
+use crate::otp::{
+    BootClock, DeadlineTimer, Down, ExitReason, PidGuard, RegisteredName, Stop, Tell,
+};
 use crate::replicator::lease::{DocLease, EpochLease};
 use policy::ownership::{Epoch, Event, OwnerAction, Ownership, Reach, Request};
 use store::StoreError;
@@ -234,14 +231,12 @@ impl FleetMember {
     }
 
     fn tell(&self, changes: Vec<OwnedChange>) {
-        let count = |is: fn(&OwnedChange) -> bool| changes.iter().filter(|one| is(one)).count();
-        let claimed = count(|one| matches!(one, OwnedChange::Claimed { .. }));
-        let back = count(|one| matches!(one, OwnedChange::GiveBack { .. }));
-        let lost = count(|one| matches!(one, OwnedChange::Lost { .. }));
-        for (count, what) in [(claimed, "claimed"), (back, "given_back"), (lost, "lost")] {
-            if count > 0 {
-                info!(self.log, "replications change owners"; "because" => what, "count" => count);
-            }
+        let mut counts: BTreeMap<&'static str, usize> = BTreeMap::new();
+        for change in &changes {
+            *counts.entry(change.into()).or_default() += 1;
+        }
+        for (what, count) in counts {
+            info!(self.log, "replications change owners"; "because" => what, "count" => count);
         }
         self.options.documents.tell(OwnedChanges(changes));
     }
@@ -388,8 +383,7 @@ impl FleetMember {
             drop(actix_rt::time::timeout(DEPART_MAX, all).await);
         };
         ctx.spawn(wrap_future(departing).map(|(), actor: &mut Self, ctx| {
-            actor.pid_guard.ending(ExitReason::Shutdown);
-            ctx.stop();
+            actor.pid_guard.shut_down(ctx);
         }));
     }
 

@@ -21,9 +21,7 @@ use crate::actors::replicator_api::{ReplicatorApi, orders};
 use crate::audit::{AuditLog, Done};
 use crate::health::HealthBoard;
 use crate::health::report::Report;
-use crate::otp::clock::system_time;
-use crate::otp::pid::{ExitReason, PidGuard};
-use crate::otp::supervisor::Stop;
+use crate::otp::{PidGuard, Stop, system_time};
 use policy::ownership::Epoch;
 use store::StoreError;
 use store::fleet::{Order, StatusOf, Topic};
@@ -95,8 +93,7 @@ impl Handler<Stop> for FleetStatus {
     type Result = ();
 
     fn handle(&mut self, _: Stop, ctx: &mut Self::Context) {
-        self.pid_guard.ending(ExitReason::Shutdown);
-        ctx.stop();
+        self.pid_guard.shut_down(ctx);
     }
 }
 

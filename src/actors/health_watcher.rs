@@ -7,7 +7,6 @@
 //!           many replications, but at most [`REST_MAX`].
 //! CALLED    Started and stopped by the supervisor.
 
-use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -21,12 +20,10 @@ use crate::drain::Drain;
 use crate::health::findings::{self, Counted, Kind};
 use crate::health::losses::{self, OpenLosses};
 use crate::health::problems::Problems;
+use crate::lock;
 use crate::messages::config_listener::CompareFiles;
 use crate::metrics::Metrics;
-use crate::otp::clock::Clock;
-use crate::otp::pid::{ExitReason, Pid, PidGuard};
-use crate::otp::registered_name::RegisteredName;
-use crate::otp::supervisor::Stop;
+use crate::otp::{Clock, PidGuard, RegisteredName, Stop};
 use crate::query_server::status::DaemonStatus;
 use crate::replicator::DocState;
 use policy::growth::Growth;
@@ -87,7 +84,7 @@ pub(crate) struct HealthWatcher {
 }
 
 impl HealthWatcher {
-    pub fn new(options: HealthOptions) -> Self {
+    pub fn new(options: HealthOptions, pid_guard: PidGuard) -> Self {
         Self {
             options,
             problems: Problems::default(),
@@ -96,13 +93,8 @@ impl HealthWatcher {
             growth: Growth::default(),
             of_growth: None,
             clock: Clock::new(),
-            pid_guard: PidGuard::new(),
+            pid_guard,
         }
-    }
-
-    /// Returns the pid by which it can be monitored.
-    pub fn pid(&self) -> Pid {
-        self.pid_guard.pid()
     }
 
     fn look(&mut self, ctx: &mut Context<Self>) {
@@ -118,7 +110,7 @@ impl HealthWatcher {
             let counted = Counted {
                 unwritten: store.refused.get(),
                 unwritten_last: store.refused_last(),
-                restarts: metrics.restarts().all(),
+                restarts: lock(&metrics.restarts()).clone(),
                 requests: store.requests(),
             };
             found.extend(findings::of_increases(
@@ -185,10 +177,11 @@ impl HealthWatcher {
 
     /// Periodically checks the size of the store's documents.
     fn look_at_size(&mut self, ctx: &mut Context<Self>) {
-        let measuring = size_of_store(self.options.replications.clone()).into_actor(self);
-        ctx.spawn(measuring.map(|size, watcher, ctx| {
+        let replications = self.options.replications.clone();
+        let measuring = async move { replications.existing_store()?.info().await.ok() };
+        ctx.spawn(measuring.into_actor(self).map(|info, watcher, ctx| {
             // While the store does not answer, the last result remains.
-            if let Some(size) = size {
+            if let Some(size) = info.map(|info| info.bytes) {
                 let smallest = watcher.growth.note(watcher.clock.now(), size);
                 watcher.of_growth = smallest.map(|smallest| findings::of_growth(size, smallest));
             }
@@ -276,12 +269,6 @@ async fn ask_store(replications: &ReplicatorApi) -> Result<(), String> {
         .map_err(|error| error.to_string())
 }
 
-/// Returns the size of the store's documents, in bytes, if there is a store and it answers.
-async fn size_of_store(replications: ReplicatorApi) -> Option<u64> {
-    let info = replications.existing_store()?.info().await.ok()?;
-    Some(info.bytes)
-}
-
 /// Checks the jobs, and the documents in these states that have no job. While the scheduler restarts, jobs are unknown.
 ///
 /// # Errors
@@ -322,9 +309,9 @@ impl Handler<Stop> for HealthWatcher {
     type Result = ();
 
     fn handle(&mut self, _: Stop, ctx: &mut Self::Context) {
-        ctx.wait(self.keep_losses().map(|(), watcher, ctx| {
-            watcher.pid_guard.ending(ExitReason::Shutdown);
-            ctx.stop();
-        }));
+        ctx.wait(
+            self.keep_losses()
+                .map(|(), watcher, ctx| watcher.pid_guard.shut_down(ctx)),
+        );
     }
 }

@@ -27,8 +27,7 @@ use slog::{Logger, error, info, o, warn};
 use crate::messages::replication_job::{
     ChildEnded, JobName, NewRun, RunningJob, StartChild, StartJobs, StopJob, TerminateChild,
 };
-use crate::otp::pid::{Down, ExitReason, MonitorRef, Pid, PidGuard};
-use crate::otp::tell::Tell;
+use crate::otp::{Down, ExitReason, MonitorRef, Pid, PidGuard, Tell};
 pub(crate) use live::LiveRuns;
 use policy::schedule::Run;
 use replication::crash::Crash;
@@ -275,8 +274,7 @@ impl JobSupervisor {
 
     fn finish_if_orphaned(&self, ctx: &mut Context<Self>) {
         if self.orphaned && self.children.is_empty() {
-            self.pid_guard.ending(ExitReason::Shutdown);
-            ctx.stop();
+            self.pid_guard.shut_down(ctx);
         }
     }
 }

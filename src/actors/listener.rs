@@ -20,17 +20,13 @@ use std::sync::Arc;
 use actix::prelude::*;
 use slog::{Logger, debug, error, info, o};
 use tokio::net::TcpStream;
-use tokio::sync::watch;
 
 use crate::actors::changes;
 use crate::actors::client::stream::Stream;
 use crate::actors::client::{Client, ClientContext};
-use crate::config::Config;
 use crate::logging::RepeatLimiter;
 use crate::machine_bounds;
-use crate::otp::clock::Clock;
-use crate::otp::pid::{Down, ExitReason, Pid, PidGuard};
-use crate::otp::supervisor::Stop;
+use crate::otp::{Down, ExitReason, PidGuard, Stop};
 use crate::tls::Certificate;
 use crate::warn_repeating;
 use bound::{AcceptPause, Acceptor, Bound};
@@ -51,10 +47,6 @@ pub(crate) struct ListenerOptions {
     pub certificate: Arc<Certificate>,
     /// The context of clients.
     pub services: Rc<ClientContext>,
-    /// The current configuration.
-    pub config: watch::Receiver<Arc<Config>>,
-    /// The log.
-    pub log: Logger,
 }
 
 /// The acceptors of the listener's sockets.
@@ -94,7 +86,6 @@ pub(crate) struct Listener {
     room: usize,
     /// The task that waits for a connection, or for the next attempt.
     accepting: Option<SpawnHandle>,
-    clock: Clock,
     full: RepeatLimiter,
     pause: AcceptPause,
     log: Logger,
@@ -103,8 +94,8 @@ pub(crate) struct Listener {
 
 impl Listener {
     /// Makes a listener.
-    pub fn new(options: ListenerOptions) -> Self {
-        let log = options.log.new(o!("component" => "listener"));
+    pub fn new(options: ListenerOptions, pid_guard: PidGuard) -> Self {
+        let log = options.services.log.new(o!("component" => "listener"));
         Self {
             pause: AcceptPause::new(log.clone()),
             log,
@@ -114,15 +105,9 @@ impl Listener {
             listening: Listening::default(),
             room: usize::MAX,
             accepting: None,
-            clock: Clock::new(),
             full: RepeatLimiter::default(),
-            pid_guard: PidGuard::new(),
+            pid_guard,
         }
-    }
-
-    /// Returns the pid by which it can be monitored.
-    pub fn pid(&self) -> Pid {
-        self.pid_guard.pid()
     }
 
     fn listen(&mut self) -> io::Result<()> {
@@ -147,14 +132,14 @@ impl Listener {
             return;
         }
         let bounds = ListenBounds {
-            connections_max: self.options.config.borrow().server.max_connections,
+            connections_max: self.options.services.config.borrow().server.max_connections,
             descriptors_max: self.room,
             relay_descriptors: DESCRIPTORS,
         };
         match self.listening.may_accept(self.clients.len(), &bounds) {
             MayAccept::Yes => {}
             MayAccept::Full => {
-                warn_repeating!(self.log, self.full, self.clock.now(),
+                warn_repeating!(self.log, self.full,
                     "maximum number of clients reached"; "limit" => bounds.connections_max,
                     "effect" => "more clients wait to be accepted",
                     "remedy" => "raise [server] max_connections");
@@ -210,7 +195,7 @@ impl Listener {
 
     fn relay(&mut self, relay: Relay, ctx: &mut Context<Self>) {
         self.listening.relay_begun();
-        let write_timeout = self.options.config.borrow().server.request_timeout;
+        let write_timeout = self.options.services.config.borrow().server.request_timeout;
         let relaying = relay.run(write_timeout).into_actor(self);
         ctx.spawn(relaying.map(|(), listener, ctx| {
             listener.listening.relay_ended();
@@ -220,12 +205,11 @@ impl Listener {
     }
 
     fn start_client(&mut self, stream: Stream, ctx: &mut Context<Self>) {
-        let config = self.options.config.borrow().clone();
+        let services = &self.options.services;
         let client = Client::serve(
             stream,
-            Rc::clone(&self.options.services),
-            &config,
-            &self.options.log,
+            Rc::clone(services),
+            &services.log,
             None,
             PidGuard::new(),
         );
@@ -234,8 +218,7 @@ impl Listener {
 
     fn finish_shutdown(&mut self, ctx: &mut Context<Self>) {
         if self.listening.has_finished(self.clients.len()) {
-            self.pid_guard.ending(ExitReason::Shutdown);
-            ctx.stop();
+            self.pid_guard.shut_down(ctx);
         }
     }
 }
@@ -247,16 +230,15 @@ impl Actor for Listener {
         self.room = machine_bounds::connections_max(usize::MAX);
         if let Err(error) = self.listen() {
             error!(self.log, "cannot listen"; "error" => %error);
-            self.pid_guard
-                .ending(ExitReason::Failed(format!("cannot listen: {error}")));
-            return ctx.stop();
+            let reason = ExitReason::Failed(format!("cannot listen: {error}"));
+            return self.pid_guard.end(reason, ctx);
         }
         let Self { options, log, .. } = &*self;
         let others = [&options.tcp, &options.tls].into_iter().flatten();
         for bound in [&options.socket].into_iter().chain(others) {
             info!(log, "listening"; "listen" => %bound);
         }
-        changes::follow(self.options.config.clone(), ctx, Self::accept);
+        changes::follow(self.options.services.config.clone(), ctx, Self::accept);
         self.accept(ctx);
     }
 }

@@ -5,7 +5,6 @@ mod changes;
 pub mod client;
 pub mod config_listener;
 pub(crate) mod cost_keeper;
-pub(crate) mod drained;
 pub(crate) mod fleet_member;
 pub mod fleet_status;
 pub(crate) mod health_watcher;

@@ -22,9 +22,7 @@ use crate::actors::language::{Language, StartContext};
 use crate::messages::opener::{Exit, StartError};
 use crate::messages::process::{ExitReport, Fault, ProcessRef, PromptError, StopProc};
 use crate::metrics::{OpenFailure, PoolMetrics};
-use crate::otp::clock::Clock;
-use crate::otp::pid::Down;
-use crate::otp::tell::Tell;
+use crate::otp::{Clock, Down, Tell};
 use crate::query_server::proc_shared::{MANAGER_TOKEN, ProcFlag};
 use crate::query_server::prompt_error::shorten;
 use policy::pool::ProcId;
@@ -235,13 +233,14 @@ struct Report {
 
 impl Report {
     fn opened(&mut self, process: ProcessRef) {
-        self.metrics.opened(self.clock.now().since(self.began));
+        let took = self.clock.now().since(self.began);
+        self.metrics.count().open.observe(took);
         self.send(Ok(process));
     }
 
     fn failed(&mut self, error: StartError, why: OpenFailure) {
         if self.manager.is_some() {
-            self.metrics.open_failed(why);
+            self.metrics.count().open_failures.one(why);
             self.send(Err(error));
         }
     }

@@ -5,7 +5,6 @@
 //! SOURCE    couch_os_process, readjson and the exit of the port.
 
 mod output;
-mod refused;
 mod stopped;
 
 use std::io;

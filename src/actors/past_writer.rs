@@ -11,13 +11,14 @@
 
 use std::collections::VecDeque;
 use std::mem;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 use slog::{Logger, o, warn};
 use tokio::sync::watch;
 
+use crate::lock;
 use crate::replicator::past::{self, Past};
 use policy::ownership::{DocId, Epoch};
 use policy::schedule::{Earlier, History, JobView};
@@ -182,10 +183,6 @@ impl PastWriter {
         // An error means that the writer's task has ended.
         drop(tried.wait_for(|()| !self.has(&doc)).await);
     }
-}
-
-fn lock(waiting: &Mutex<Waiting>) -> MutexGuard<'_, Waiting> {
-    waiting.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -23,10 +23,7 @@ use crate::functions::caller::{Caller, Manager};
 use crate::functions::records::CallRecords;
 use crate::functions::served::Served;
 use crate::messages::function::FunctionRequest;
-use crate::otp::pid::{ExitReason, Pid, PidGuard};
-use crate::otp::registered_name::RegisteredName;
-use crate::otp::supervisor::Stop;
-use crate::otp::tell::Tell;
+use crate::otp::{PidGuard, RegisteredName, Stop, Tell};
 use crate::query_server::status::Holder;
 
 /// Maximum number of concurrent pieces of work.
@@ -81,18 +78,14 @@ impl PoolExecutor {
         manager: RegisteredName<ProcManager>,
         records: Rc<CallRecords>,
         log: &Logger,
+        pid_guard: PidGuard,
     ) -> Self {
         Self {
             manager: manager.into(),
             records,
             log: log.new(o!("component" => "pool_executor")),
-            pid_guard: PidGuard::new(),
+            pid_guard,
         }
-    }
-
-    /// Returns the pid by which it can be monitored.
-    pub fn pid(&self) -> Pid {
-        self.pid_guard.pid()
     }
 }
 
@@ -128,8 +121,7 @@ impl Handler<Stop> for PoolExecutor {
 
     fn handle(&mut self, _: Stop, ctx: &mut Self::Context) {
         debug!(self.log, "pool executor stopped");
-        self.pid_guard.ending(ExitReason::Shutdown);
-        ctx.stop();
+        self.pid_guard.shut_down(ctx);
     }
 }
 
@@ -192,7 +184,7 @@ mod tests {
     use super::*;
     use crate::actors::proc_manager::ManagerSettings;
     use crate::metrics::tenant_costs::TenantCosts;
-    use crate::otp::clock::system_time;
+    use crate::otp::system_time;
     use child::Spawner;
     use test_support::{eventually, within};
 
@@ -235,7 +227,8 @@ mod tests {
             None,
             TenantCosts::new(system_time()),
         ));
-        let executor = PoolExecutor::new(RegisteredName::new(manager), records, &log);
+        let executor =
+            PoolExecutor::new(RegisteredName::new(manager), records, &log, PidGuard::new());
         PoolHandle::new(RegisteredName::new(executor.start()))
     }
 

@@ -13,18 +13,13 @@ use std::sync::Arc;
 
 use actix::prelude::*;
 use slog::{Logger, o};
-use tokio::sync::watch;
 
+use crate::ConfigWatch;
 use crate::actors::changes;
 use crate::actors::proc_manager::ProcManager;
-use crate::config::Config;
 use crate::logging::RepeatLimiter;
 use crate::messages::pools::SetLevel;
-use crate::otp::clock::Clock;
-use crate::otp::pid::{ExitReason, Pid, PidGuard};
-use crate::otp::registered_name::RegisteredName;
-use crate::otp::supervisor::Stop;
-use crate::otp::tell::Tell;
+use crate::otp::{PidGuard, RegisteredName, Stop, Tell};
 use crate::warn_repeating;
 use policy::pressure::{Governor, Level, Reading, overloaded, scarce, stalled};
 
@@ -39,13 +34,10 @@ pub fn gauges(proc: PathBuf) -> Gauges {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let load = || overloaded(&read("loadavg")?, processors);
         let memory = || scarce(&read("meminfo")?);
+        let stall = |name: &str| stalled(&read(name)?);
         Reading {
-            cpu: read("pressure/cpu")
-                .and_then(|text| stalled(&text))
-                .or_else(load),
-            memory: read("pressure/memory")
-                .and_then(|text| stalled(&text))
-                .or_else(memory),
+            cpu: stall("pressure/cpu").or_else(load),
+            memory: stall("pressure/memory").or_else(memory),
         }
     })
 }
@@ -58,7 +50,7 @@ pub struct PressureOptions {
     /// The actor to notify.
     pub manager: RegisteredName<ProcManager>,
     /// The configuration in force.
-    pub config: watch::Receiver<Arc<Config>>,
+    pub config: ConfigWatch,
     /// The log.
     pub log: Logger,
 }
@@ -72,28 +64,21 @@ pub struct PressureGauge {
     looking: Option<SpawnHandle>,
     /// Limits the warning that the gauges cannot be read.
     silent: RepeatLimiter,
-    clock: Clock,
     log: Logger,
     pid_guard: PidGuard,
 }
 
 impl PressureGauge {
     /// Creates the actor; it reads nothing until it is started.
-    pub fn new(options: PressureOptions) -> Self {
+    pub fn new(options: PressureOptions, pid_guard: PidGuard) -> Self {
         Self {
             log: options.log.new(o!("component" => "pressure_gauge")),
             options,
             governor: None,
             looking: None,
             silent: RepeatLimiter::default(),
-            clock: Clock::new(),
-            pid_guard: PidGuard::new(),
+            pid_guard,
         }
-    }
-
-    /// Returns the pid by which it can be monitored.
-    pub fn pid(&self) -> Pid {
-        self.pid_guard.pid()
     }
 
     /// Starts, continues or ends the readings, as configured now.
@@ -129,7 +114,7 @@ impl PressureGauge {
 
     fn take(&mut self, reading: Reading) {
         if reading == Reading::default() {
-            warn_repeating!(self.log, self.silent, self.clock.now(),
+            warn_repeating!(self.log, self.silent,
                 "cannot read the machine's pressure";
                 "effect" => "the hard limits apply",
                 "remedy" => "set limit_follows_pressure = false, or let the service read /proc");
@@ -163,7 +148,6 @@ impl Handler<Stop> for PressureGauge {
     type Result = ();
 
     fn handle(&mut self, _: Stop, ctx: &mut Self::Context) {
-        self.pid_guard.ending(ExitReason::Shutdown);
-        ctx.stop();
+        self.pid_guard.shut_down(ctx);
     }
 }

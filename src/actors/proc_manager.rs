@@ -8,7 +8,6 @@
 //! SOURCE    couch_proc_manager 000, 001 and HEAD: the same messages. Defects D1 to D16 are not ported.
 //! LIMITS    Its processes end with it, as if linked.
 
-mod memory;
 mod news;
 mod pools;
 mod probes;
@@ -18,7 +17,6 @@ mod reload;
 mod requests;
 mod resting;
 mod snapshot;
-mod status;
 mod table;
 mod turn;
 
@@ -42,11 +40,9 @@ use crate::messages::pools::{PoolState, ProcRevoked};
 use crate::messages::proc_manager::ManagerAddress;
 use crate::messages::process::ProcessRef;
 use crate::metrics::{Metrics, PoolMetrics};
-use crate::otp::clock::Clock;
-use crate::otp::deadline::DeadlineTimer;
-use crate::otp::pid::{ActorId, Down, ExitReason, Pid, PidGuard};
-use crate::otp::registered_name::RegisteredName;
-use crate::otp::supervisor::Stop;
+use crate::otp::{
+    ActorId, Clock, DeadlineTimer, Down, ExitReason, Pid, PidGuard, RegisteredName, Stop,
+};
 use crate::query_server::cells::Cells;
 use crate::query_server::language::LanguageName;
 use crate::query_server::status::Holder;
@@ -250,10 +246,11 @@ impl ProcManager {
         self
     }
 
-    /// Lends nothing while the daemon is drained.
+    /// Makes it part of a daemon: monitored, and lending nothing while the daemon is drained.
     #[must_use]
-    pub(crate) fn with_drain(mut self, drain: Drain) -> Self {
+    pub(crate) fn of_daemon(mut self, drain: Drain, pid_guard: PidGuard) -> Self {
         self.drain = drain;
+        self.pid_guard = pid_guard;
         self
     }
 
@@ -280,8 +277,7 @@ impl ProcManager {
         let has_procs = !self.procs.is_empty() || !self.openers.is_empty();
         if self.shutting_down && !has_procs && self.probes.count == 0 {
             self.tell_last_starts();
-            self.pid_guard.ending(ExitReason::Shutdown);
-            ctx.stop();
+            self.pid_guard.shut_down(ctx);
         }
     }
 }

@@ -38,9 +38,7 @@ use crate::messages::process::{
     is_true,
 };
 use crate::metrics::KillReason;
-use crate::otp::deadline::DeadlineTimer;
-use crate::otp::pid::{Down, ExitReason, PidGuard, Watch};
-use crate::otp::tell::Tell;
+use crate::otp::{DeadlineTimer, Down, ExitReason, PidGuard, Tell, Watch};
 use crate::query_server::call::call_log;
 use crate::query_server::child_log::{ChildLog, remedy_of_refused};
 use crate::query_server::isolates::evicted;
@@ -265,7 +263,8 @@ impl<B: Backend> Process<B> {
 
     /// Counts and logs a system call that the cell refused, and adds it to the call's report.
     pub(super) fn refused(&self, call: &str) {
-        self.context.metrics.pool.call_refused(call);
+        let pool = &self.context.metrics.pool;
+        pool.count().refused_calls.add(call, 1);
         self.speak_for_call();
         self.child_log.refused(call);
         if let Some(loan) = self.unanswered.loan() {
@@ -361,9 +360,8 @@ impl<B: Backend> Process<B> {
                 None => self.break_off(NOT_SELECTED, &line, ctx),
             },
             (Line::Answer(answer), None) => return Some(Ok(answer)),
-            (Line::Error(error), None) => return Some(Err(PromptError::function(error, false))),
+            (Line::Error(error), None) => return Some(Err(error)),
             (Line::Fatal(error), None) => {
-                let error = PromptError::function(error, true);
                 self.unanswered.answer(Err(error.clone()), now);
                 // The error belongs to that prompt; the others were not run.
                 let because = Box::new(error);
@@ -398,7 +396,7 @@ impl<B: Backend> Process<B> {
 
     pub(super) fn kill(&mut self, why: KillReason, ctx: &mut Context<Self>) {
         if !std::mem::replace(&mut self.killed, true) {
-            self.context.metrics.language.killed(why);
+            self.context.metrics.language.kills.one(why);
         }
         B::kill(self, ctx);
     }

@@ -5,7 +5,8 @@
 //! PROMISES  Decides nothing and never waits. A run that ends in any way, including a panic, is noticed once.
 //!           All who wait for a job's end are notified, or find the channel closed.
 //! CALLED    By ReplicatorDocuments and, through the ReplicatorApi, by HTTP and clients of the socket; by jobs
-//!           ([`JobEvent`]) and the JobSupervisor ([`ChildEnded`]).
+//!           ([`JobEvent`](crate::messages::replication_job::JobEvent)) and the JobSupervisor
+//!           ([`ChildEnded`](crate::messages::replication_job::ChildEnded)).
 //! SOURCE    couch_replicator_scheduler 004 and HEAD: the same calls, casts and infos.
 //! DIFFERS   Changed settings apply at once, including the interval; an unset one returns to its default. The end of
 //!           an unknown run is ignored.
@@ -28,16 +29,11 @@ use crate::actors::past_writer::PastWriter;
 use crate::logging::SUMMARY_PERIOD;
 use crate::messages::fleet_member::ServerReach;
 use crate::messages::replication_job::{
-    ChildEnded, JobEnd, JobEvent, JobName, JobProgress, NewRun, STOP_MAX, StartChild, StartJobs,
-    TerminateChild,
+    JobEnd, JobName, JobProgress, NewRun, STOP_MAX, StartChild, StartJobs, TerminateChild,
 };
 use crate::messages::replication_scheduler::{Happening, ReplicationEvent};
 use crate::metrics::ReplicationMetrics;
-use crate::otp::clock::WallClock;
-use crate::otp::deadline::DeadlineTimer;
-use crate::otp::deferred::Replier;
-use crate::otp::pid::{ExitReason, MonitorRef, PidGuard};
-use crate::otp::tell::Tell;
+use crate::otp::{DeadlineTimer, MonitorRef, PidGuard, Replier, Tell, WallClock};
 use crate::replicator::DocStates;
 use policy::schedule::{
     Census, End, Event, JobId, Reason, Run, ScheduleAction, Scheduler, Server, Settings,
@@ -98,7 +94,6 @@ pub struct ReplicationScheduler {
     supervisor: Option<Addr<JobSupervisor>>,
     supervisors_life: Option<MonitorRef>,
     live: LiveRuns,
-    events: Option<Recipient<JobEvent>>,
     clock: WallClock,
     states: Arc<DocStates>,
     pasts: Option<PastWriter>,
@@ -136,7 +131,6 @@ impl ReplicationScheduler {
             supervisor: None,
             supervisors_life: None,
             live: options.live,
-            events: None,
             clock: WallClock::new(),
             states: options.states,
             pasts: None,
@@ -213,7 +207,7 @@ impl ReplicationScheduler {
         match action {
             ScheduleAction::Start { id, run, eased } => {
                 self.note_past(&id);
-                self.start_job(id, run, eased);
+                self.start_job(id, run, eased, ctx);
             }
             ScheduleAction::Stop { id, run, why } => {
                 info!(self.log, "replication is stopped"; self.name(&id), "run" => run.0,
@@ -251,7 +245,7 @@ impl ReplicationScheduler {
         }
     }
 
-    fn start_job(&mut self, id: JobId, run: Run, eased: bool) {
+    fn start_job(&mut self, id: JobId, run: Run, eased: bool, ctx: &Context<Self>) {
         let entry = self
             .entries
             .get(&id)
@@ -277,10 +271,7 @@ impl ReplicationScheduler {
                 .map(|last| last.stats)
                 .unwrap_or_default(),
             guard: entry.guard.clone(),
-            events: self
-                .events
-                .clone()
-                .expect("SCH-2: jobs are started after the scheduler"),
+            events: ctx.address().recipient(),
             log: self.log.new(o!(name, "run" => run.0)),
         };
         self.supervisor().tell(StartChild(new));
@@ -311,16 +302,6 @@ impl ReplicationScheduler {
             | StopReason::Replaced => STOP_MAX,
         };
         self.supervisor().tell(TerminateChild { run, within });
-    }
-
-    /// Shortens the time that the remaining runs have to stop.
-    fn hurry(&self) {
-        for run in self.runs.keys().copied() {
-            self.supervisor().tell(TerminateChild {
-                run,
-                within: SHUTDOWN_NOW_MAX,
-            });
-        }
     }
 
     fn supervisor(&self) -> &Addr<JobSupervisor> {
@@ -412,34 +393,6 @@ impl ReplicationScheduler {
         }
     }
 
-    /// A run is gone.
-    fn run_ended(&mut self, msg: ChildEnded, ctx: &mut Context<Self>) {
-        let Some(row) = self.runs.remove(&msg.run) else {
-            return;
-        };
-        let ending = row.end.unwrap_or_else(|| match msg.reason {
-            Ok(ExitReason::Shutdown) => JobEnd::Stopped,
-            Ok(reason) => JobEnd::Crashed(Crash::JobDied(reason.to_string())),
-            Err(crash) => JobEnd::Crashed(crash),
-        });
-        let end = match &ending {
-            JobEnd::Normal(completed) => {
-                self.note_progress(msg.run, &row.id, completed.progress.clone());
-                End::Normal
-            }
-            JobEnd::Stopped => End::Stopped,
-            JobEnd::Crashed(crash) => self.crashed(&row.id, crash),
-        };
-        self.ending = Some(ending);
-        self.event(Event::Exited { run: msg.run, end }, ctx);
-        self.ending = None;
-        for waiting in row.gone {
-            // The caller may be gone.
-            let _ = waiting.send(true);
-        }
-        self.finish_shutdown(ctx);
-    }
-
     /// Records a job's progress, unless its run was replaced.
     fn note_progress(&mut self, run: Run, id: &JobId, progress: JobProgress) {
         let now = self.clock.now();
@@ -457,8 +410,7 @@ impl ReplicationScheduler {
             self.tell_crashes();
             let totals = self.core.totals();
             self.metrics.publish(&Census::default(), totals, totals);
-            self.pid_guard.ending(ExitReason::Shutdown);
-            ctx.stop();
+            self.pid_guard.shut_down(ctx);
         }
     }
 
@@ -495,7 +447,6 @@ impl Actor for ReplicationScheduler {
 
     fn started(&mut self, ctx: &mut Self::Context) {
         ctx.set_mailbox_capacity(MAILBOX_MESSAGES_MAX);
-        self.events = Some(ctx.address().recipient());
         self.supervisor = self.jobs.take().map(|jobs| {
             let supervisor = JobSupervisor::new(
                 jobs,

@@ -29,24 +29,24 @@ use actix::{Context, Handler, Message};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use settee_client::{FleetHealth, Health};
-use tokio::sync::watch;
 
+use crate::ConfigWatch;
 use crate::actors::replication_scheduler::ReplicationScheduler;
 use crate::actors::replicator_documents::DocumentsOptions;
-use crate::config::Config;
 use crate::health::report;
 use crate::messages::replication_scheduler::{
     GetCounts, GetJob, GetJobs, GetJobsById, GetRunTroubles, JobInfo, RunTroubles,
 };
 use crate::replicator::states::Locked;
 use crate::replicator::table::Row;
-use crate::replicator::{Database, DocState, Loading, NAME, Page};
+use crate::replicator::{Database, DocState, NAME, Page};
 use policy::schedule::{Census, JobState};
 use replication::id::ReplicationId;
 use store::{Document, Store};
 
 pub(crate) use calls::Replicated;
 pub(crate) use error::ReplicatorError;
+use error::ReplicatorResult;
 pub(crate) use fleet::FleetOptions;
 use fleet::{Fleet, OtherJob};
 pub(crate) use list::Whose;
@@ -93,7 +93,7 @@ impl ReplicatorApi {
 
     /// Returns whether lists are incomplete, because documents are still being read after the start.
     pub fn is_loading(&self) -> bool {
-        self.table().loading() != Loading::Done
+        self.table().loading().is_some()
     }
 
     /// Returns the daemons that share the store, and the age of this list in seconds; `None` if this one does not
@@ -110,7 +110,7 @@ impl ReplicatorApi {
     }
 
     /// Returns the configuration.
-    pub fn config(&self) -> watch::Receiver<Arc<Config>> {
+    pub fn config(&self) -> ConfigWatch {
         self.options.config.clone()
     }
 
@@ -131,7 +131,7 @@ impl ReplicatorApi {
         self.database().states.lock()
     }
 
-    async fn scheduler<M>(&self, message: M) -> Result<M::Result, ReplicatorError>
+    async fn scheduler<M>(&self, message: M) -> ReplicatorResult<M::Result>
     where
         M: Message + Send + 'static,
         M::Result: Send,
@@ -148,7 +148,7 @@ impl ReplicatorApi {
         states: Vec<JobState>,
         mut skip: usize,
         limit: usize,
-    ) -> Result<(usize, Vec<JobInfo>), ReplicatorError> {
+    ) -> ReplicatorResult<(usize, Vec<JobInfo>)> {
         let (mut jobs, mut after): (Vec<JobInfo>, _) = (Vec::new(), None);
         loop {
             let order = GetJobs {
@@ -170,7 +170,7 @@ impl ReplicatorApi {
     ///
     /// # Errors
     /// The service is shutting down.
-    pub async fn census(&self) -> Result<Census, ReplicatorError> {
+    pub async fn census(&self) -> ReplicatorResult<Census> {
         let mut census = self.scheduler(GetCounts).await?.census;
         let Some(fleet) = self.fresh_fleet().await else {
             return Ok(census);
@@ -210,7 +210,7 @@ impl ReplicatorApi {
     ///
     /// # Errors
     /// There is none, or the service is shutting down.
-    pub async fn job(&self, name: &str, whose: &Whose) -> Result<Value, ReplicatorError> {
+    pub async fn job(&self, name: &str, whose: &Whose) -> ReplicatorResult<Value> {
         Ok(match self.find(name, whose).await? {
             Job::Own(info) => self.shown(&info),
             Job::Other(other) => other.shown_job().ok_or(ReplicatorError::Missing)?,
@@ -230,7 +230,7 @@ impl ReplicatorApi {
         value
     }
 
-    async fn info(&self, name: &str) -> Result<JobInfo, ReplicatorError> {
+    async fn info(&self, name: &str) -> ReplicatorResult<JobInfo> {
         let Ok(id) = name.parse();
         if let Some(found) = self.scheduler(GetJob { id }).await? {
             return Ok(found);
@@ -246,7 +246,7 @@ impl ReplicatorApi {
     ///
     /// # Errors
     /// The service is shutting down.
-    pub async fn tasks(&self) -> Result<Vec<Value>, ReplicatorError> {
+    pub async fn tasks(&self) -> ReplicatorResult<Vec<Value>> {
         let mut tasks: Vec<Value> = self
             .own_tasks()
             .await?
@@ -263,7 +263,7 @@ impl ReplicatorApi {
     ///
     /// # Errors
     /// The service is shutting down.
-    pub async fn own_tasks(&self) -> Result<Vec<Value>, ReplicatorError> {
+    pub async fn own_tasks(&self) -> ReplicatorResult<Vec<Value>> {
         let (_, jobs) = self
             .some_jobs(vec![JobState::Running], 0, usize::MAX)
             .await?;
@@ -280,7 +280,7 @@ impl ReplicatorApi {
         &self,
         mut page: Page,
         states: &[DocState],
-    ) -> Result<(usize, usize, Vec<Box<RawValue>>), ReplicatorError> {
+    ) -> ReplicatorResult<(usize, usize, Vec<Box<RawValue>>)> {
         let database = self.database();
         let fleet = self.fresh_fleet().await;
         // The states are known once the store is open.
@@ -309,12 +309,12 @@ impl ReplicatorApi {
                     .into_iter()
                     .flatten()
                     .filter(|one| !one.deleted)
-                    .map(Named::Found)
+                    .map(|one| (one.id.clone(), Some(one)))
                     .collect(),
                 Err(error) if fleet.is_none() => return Err(error.into()),
                 Ok(None) | Err(_) => {
                     has_store = false;
-                    ids.into_iter().map(Named::Unread).collect()
+                    ids.into_iter().map(|id| (id, None)).collect()
                 }
             };
             for (state, value) in self.summaries(documents).await? {
@@ -331,51 +331,44 @@ impl ReplicatorApi {
     ///
     /// # Errors
     /// There is none, the store fails, or the service is shutting down.
-    pub async fn doc(&self, id: &str) -> Result<Box<RawValue>, ReplicatorError> {
+    pub async fn doc(&self, id: &str) -> ReplicatorResult<Box<RawValue>> {
         let found = self.database().store.document(id).await?;
         self.fresh_fleet().await;
-        let documents = found.into_iter().filter(|document| !document.deleted);
-        let first = self
-            .summaries(documents.map(Named::Found).collect())
-            .await?
-            .into_iter()
-            .next()
-            .ok_or(ReplicatorError::Missing)?;
-        Ok(first.1)
+        let existing = found.filter(|document| !document.deleted);
+        let named = existing.map(|document| (id.to_owned(), Some(document)));
+        let mut shown = self.summaries(named.into_iter().collect()).await?;
+        let (_, value) = shown.pop().ok_or(ReplicatorError::Missing)?;
+        Ok(value)
     }
 
+    /// Returns documents as in `_scheduler/docs`; of one without its content, which the store does not return, only the
+    /// id is known.
     async fn summaries(
         &self,
-        mut documents: Vec<Named>,
-    ) -> Result<Vec<(DocState, Box<RawValue>)>, ReplicatorError> {
-        documents.retain(|document| !document.id().starts_with("_design/"));
-        let docs = documents.iter().map(|one| one.id().to_owned()).collect();
-        let shown = documents
-            .iter()
-            .zip(self.known(docs).await?)
-            .map(|(document, (row, info))| {
-                if let Some((state, value)) =
-                    view::unsettled(document.id(), row.as_ref(), info.as_ref())
-                {
-                    return (state, view::raw(&self.with_daemon(value)));
+        mut documents: Vec<(String, Option<Document>)>,
+    ) -> ReplicatorResult<Vec<(DocState, Box<RawValue>)>> {
+        documents.retain(|(id, _)| !id.starts_with("_design/"));
+        let docs = documents.iter().map(|(id, _)| id.clone()).collect();
+        let documents = documents.iter().zip(self.known(docs).await?);
+        let shown = documents.map(|((id, document), (row, info))| {
+            if let Some((state, value)) = view::unsettled(id, row.as_ref(), info.as_ref()) {
+                return (state, view::raw(&self.with_daemon(value)));
+            }
+            let other = self.fleet().and_then(|fleet| fleet.other(id));
+            if let Some(other) = other
+                && let (Some(state), Some(value)) = (other.status.body.state, other.shown_doc())
+            {
+                return (state, view::raw(&value));
+            }
+            match document {
+                Some(document) => view::settled(document, self.fleet().map(|_| view::UNCLAIMED)),
+                None => {
+                    let state = self.table().state_of(id);
+                    let value = json!({"database": NAME, "doc_id": id, "state": state.name()});
+                    (state, view::raw(&value))
                 }
-                let other = self.fleet().and_then(|fleet| fleet.other(document.id()));
-                if let Some(other) = other
-                    && let (Some(state), Some(value)) = (other.status.body.state, other.shown_doc())
-                {
-                    return (state, view::raw(&value));
-                }
-                match document {
-                    Named::Found(document) => {
-                        view::settled(document, self.fleet().map(|_| view::UNCLAIMED))
-                    }
-                    Named::Unread(id) => {
-                        let state = self.table().state_of(id);
-                        let value = json!({"database": NAME, "doc_id": id, "state": state.name()});
-                        (state, view::raw(&value))
-                    }
-                }
-            });
+            }
+        });
         Ok(shown.collect())
     }
 
@@ -383,7 +376,7 @@ impl ReplicatorApi {
     async fn known(
         &self,
         docs: Vec<String>,
-    ) -> Result<Vec<(Option<Row>, Option<JobInfo>)>, ReplicatorError> {
+    ) -> ReplicatorResult<Vec<(Option<Row>, Option<JobInfo>)>> {
         let rows: Vec<Option<Row>> = {
             let table = self.table();
             docs.iter().map(|doc| table.row(doc).cloned()).collect()
@@ -404,22 +397,6 @@ impl ReplicatorApi {
             (row, own)
         });
         Ok(known.collect())
-    }
-}
-
-/// A document to show.
-enum Named {
-    Found(Document),
-    /// The store does not answer: only the id is known.
-    Unread(String),
-}
-
-impl Named {
-    fn id(&self) -> &str {
-        match self {
-            Self::Found(document) => &document.id,
-            Self::Unread(id) => id,
-        }
     }
 }
 

@@ -23,24 +23,20 @@ use actix::fut::wrap_future;
 use actix::prelude::*;
 use futures_util::future::LocalBoxFuture;
 use slog::{Logger, o, warn};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::Semaphore;
 
+use crate::ConfigWatch;
 use crate::actors::replication_scheduler::ReplicationScheduler;
 use crate::actors::replicator_api::view;
-use crate::config::Config;
 use crate::config::password::random;
 use crate::messages::replication_job::JobEnd;
 use crate::messages::replication_scheduler::{Happening, ReplicationEvent, Subscribe};
-use crate::otp::clock::system_time;
-use crate::otp::pid::{ExitReason, PidGuard};
-use crate::otp::registered_name::RegisteredName;
-use crate::otp::supervisor::Stop;
-use crate::otp::tell::Tell;
+use crate::otp::{PidGuard, RegisteredName, Stop, Tell, system_time};
 use crate::replicator::identity::ServerIdentity;
 use crate::replicator::state::Outcome;
 use crate::replicator::states::Locked;
-use crate::replicator::table::{Attempt, ClaimWork, Event, NotYet, RowAction};
-use crate::replicator::wish::{Reading, StoreWork, without_state};
+use crate::replicator::table::{Attempt, ClaimWork, Event, NotYet, Row, RowAction};
+use crate::replicator::wish::{Reading, without_state};
 use crate::replicator::{Database, NAME};
 use replication::counters::Counter;
 use replication::endpoint::Http;
@@ -77,7 +73,7 @@ pub(crate) struct DocumentsOptions {
     /// The identity that ids are computed with.
     pub identity: ServerIdentity,
     /// The configuration in force.
-    pub config: watch::Receiver<Arc<Config>>,
+    pub config: ConfigWatch,
     /// The log.
     pub log: Logger,
 }
@@ -306,30 +302,30 @@ impl ReplicatorDocuments {
 
     /// Handles a version of a document that was read. Returns the jobs to add.
     fn read(&mut self, document: Document, ctx: &mut Context<Self>) -> Vec<ToAdd> {
-        let is_acted_upon = self.is_to_be_acted_upon(&document);
-        let reading = {
-            let config = self.options.config.borrow();
-            Reading::of(&document, is_acted_upon, &config.replicator)
+        // It is owned, and no later version was handled.
+        let is_acted_upon = self.fleet.is_none() || self.table().see(&document.id, document.seq);
+        let reading = if is_acted_upon {
+            Reading::of(&document, &self.options.config.borrow().replicator)
+        } else {
+            None
         };
         let doc = document.id;
-        match reading.in_store {
-            Some(StoreWork::ForgetKept) => self.forget_kept(doc.clone(), ctx),
-            Some(StoreWork::RemoveState) => self.remove_state(doc.clone(), ctx),
-            None => {}
+        // A deletion counts even in a version that is not acted upon.
+        if document.deleted {
+            self.forget_kept(doc.clone(), ctx);
         }
-        match reading.wish {
-            Some(wish) => {
-                let mut jobs = self.take(&doc, Event::Changed(wish), ctx);
-                if !reading.has_state {
-                    jobs.extend(self.take(&doc, Event::Written, ctx));
-                }
-                jobs
-            }
-            None => {
-                self.settle(&doc);
-                Vec::new()
-            }
+        let Some(reading) = reading else {
+            self.settle(&doc);
+            return Vec::new();
+        };
+        if reading.is_state_unwanted {
+            self.remove_state(doc.clone(), ctx);
         }
+        let mut jobs = self.take(&doc, Event::Changed(reading.wish), ctx);
+        if !reading.has_state {
+            jobs.extend(self.take(&doc, Event::Written, ctx));
+        }
+        jobs
     }
 
     /// Writes an outcome into a document, unless its request has changed since.
@@ -353,7 +349,7 @@ impl ReplicatorDocuments {
         let Ok(lease) = self.lease(&doc) else {
             return;
         };
-        let work = self.begin_work(&doc);
+        let work = self.table().begin(&doc);
         let writing = async move {
             let writing = write(
                 Rc::clone(&options),
@@ -452,11 +448,13 @@ impl Handler<ReplicationEvent> for ReplicatorDocuments {
         let Some(doc) = replication.doc.as_ref().map(|doc| doc.id.clone()) else {
             return;
         };
-        if !self.is_current(&doc, &replication) {
+        // Only events of the document's job under the current claim count.
+        let is_of_job = |row: &Row| Arc::ptr_eq(&row.replication, &replication);
+        if self.fleet.is_some() && !self.table().row(&doc).is_some_and(is_of_job) {
             return;
         }
         // The document is released only after its outcome is written.
-        let work = self.begin_work(&doc);
+        let work = self.table().begin(&doc);
         let outcome = match what {
             Happening::Triggered => Outcome::Triggered { id: id.to_string() },
             Happening::Crashed(crash) => Outcome::Error {
@@ -481,8 +479,7 @@ impl Handler<Stop> for ReplicatorDocuments {
     type Result = ();
 
     fn handle(&mut self, _: Stop, ctx: &mut Self::Context) {
-        self.pid_guard.ending(ExitReason::Shutdown);
-        ctx.stop();
+        self.pid_guard.shut_down(ctx);
     }
 }
 

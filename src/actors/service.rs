@@ -21,37 +21,18 @@ use std::time::Duration;
 
 use actix::prelude::*;
 use slog::{Logger, error, info, o};
-use tokio::sync::watch;
 
 use crate::actors::changes;
 use crate::actors::client::stream::Stream;
 use crate::actors::client::{Client, ClientContext, EndCount, Lending};
 use crate::actors::listener::bound::Acceptor;
 use crate::actors::listener::connections::Connections;
-use crate::config::{Config, ServiceConfig, language_name};
+use crate::config::{ServiceConfig, language_name};
 use crate::metrics::{Closed, ServicePlace, ServiceState};
-use crate::otp::pid::{Down, ExitReason, Pid, PidGuard};
-use crate::otp::supervisor::Stop;
+use crate::otp::{Down, ExitReason, Pid, PidGuard, Stop};
 use accept::Entrance;
 use queue_place::QueuePlace;
 use socket::ServiceSocket;
-
-/// The parts of a service.
-#[derive(Clone)]
-pub(crate) struct ServiceOptions {
-    /// Its name.
-    pub name: String,
-    /// Its section of the configuration.
-    pub settings: Arc<ServiceConfig>,
-    /// Where it listens.
-    pub socket: Rc<ServiceSocket>,
-    /// The context of its clients.
-    pub services: Rc<ClientContext>,
-    /// The current configuration.
-    pub config: watch::Receiver<Arc<Config>>,
-    /// The log.
-    pub log: Logger,
-}
 
 /// Changes the settings of a running service; existing connections keep theirs.
 #[derive(Message)]
@@ -59,17 +40,22 @@ pub(crate) struct ServiceOptions {
 pub(crate) struct Reconfigure(pub Arc<ServiceConfig>);
 
 /// Returns where a service listens, for display.
-fn place(options: &ServiceOptions) -> ServicePlace {
+fn place(socket: &ServiceSocket, settings: &ServiceConfig) -> ServicePlace {
     ServicePlace {
-        listen: options.socket.shown().to_owned(),
-        pool: language_name(options.settings.pool_name().unwrap_or_default()),
-        local_only: options.settings.is_local_only(),
+        listen: socket.shown().to_owned(),
+        pool: language_name(settings.pool_name().unwrap_or_default()),
+        local_only: settings.is_local_only(),
     }
 }
 
 /// One service.
 pub(crate) struct Service {
-    options: ServiceOptions,
+    /// Its section of the configuration.
+    settings: Arc<ServiceConfig>,
+    /// Where it listens.
+    socket: Rc<ServiceSocket>,
+    /// The context of its clients.
+    services: Rc<ClientContext>,
     acceptor: Option<Rc<Acceptor>>,
     entrance: Rc<Entrance>,
     connections: Connections,
@@ -83,22 +69,28 @@ pub(crate) struct Service {
 
 impl Service {
     /// Makes a service.
-    pub fn new(options: ServiceOptions) -> Self {
-        let log = options
+    pub fn new(
+        name: &str,
+        settings: Arc<ServiceConfig>,
+        socket: Rc<ServiceSocket>,
+        services: Rc<ClientContext>,
+    ) -> Self {
+        let log = services
             .log
-            .new(o!("component" => "service", "service" => options.name.clone()));
-        let state = options
-            .services
+            .new(o!("component" => "service", "service" => name.to_owned()));
+        let state = services
             .metrics
-            .show_service(&options.name, place(&options));
+            .show_service(name, place(&socket, &settings));
         Self {
             entrance: Entrance::new(
-                options.services.manager.clone(),
-                options.services.drain.clone(),
-                &options.settings,
+                Rc::clone(&services),
+                &settings,
                 Arc::clone(&state),
                 log.clone(),
             ),
+            settings,
+            socket,
+            services,
             state,
             acceptor: None,
             connections: Connections::default(),
@@ -106,7 +98,6 @@ impl Service {
             stopping: false,
             log,
             pid_guard: PidGuard::new(),
-            options,
         }
     }
 
@@ -139,7 +130,7 @@ impl Service {
         place: Option<QueuePlace>,
         ctx: &mut Context<Self>,
     ) {
-        let settings = &self.options.settings;
+        let settings = &self.settings;
         let client_timeout = if self.entrance.stress.get() {
             settings.client_timeout_stress
         } else {
@@ -157,12 +148,9 @@ impl Service {
             answer,
             end: EndCount::new(Arc::clone(self.state.metrics())),
         };
-        let config = self.options.config.borrow().clone();
-        let services = Rc::clone(&self.options.services);
         let client = Client::serve(
             stream,
-            services,
-            &config,
+            Rc::clone(&self.services),
             &self.log,
             Some(lending),
             pid_guard.unwrap_or_else(PidGuard::new),
@@ -176,16 +164,15 @@ impl Service {
             return;
         };
         // Ends with the service.
-        ctx.spawn(leaving::turn_away(Rc::clone(&self.options.socket), acceptor).into_actor(self));
+        ctx.spawn(leaving::turn_away(Rc::clone(&self.socket), acceptor).into_actor(self));
     }
 
     /// Ends once no connection is left, and releases the socket last.
     fn finish_removal(&mut self, ctx: &mut Context<Self>) {
         if self.stopping && self.connections.is_empty() {
-            leaving::dismiss_waiting(&self.options.socket);
-            info!(self.log, "stopped listening"; "listen" => self.options.socket.shown());
-            self.pid_guard.ending(ExitReason::Shutdown);
-            ctx.stop();
+            leaving::dismiss_waiting(&self.socket);
+            info!(self.log, "stopped listening"; "listen" => self.socket.shown());
+            self.pid_guard.shut_down(ctx);
         }
     }
 }
@@ -194,17 +181,16 @@ impl Actor for Service {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Self::Context) {
-        match self.options.socket.bound.acceptor() {
+        match self.socket.bound.acceptor() {
             Ok(acceptor) => self.acceptor = acceptor.map(Rc::new),
             Err(error) => {
                 error!(self.log, "cannot listen"; "error" => %error);
-                self.pid_guard
-                    .ending(ExitReason::Failed(format!("cannot listen: {error}")));
-                return ctx.stop();
+                let reason = ExitReason::Failed(format!("cannot listen: {error}"));
+                return self.pid_guard.end(reason, ctx);
             }
         }
-        info!(self.log, "listening"; "listen" => self.options.socket.shown());
-        changes::follow(self.options.services.drain.follow(), ctx, Self::accept);
+        info!(self.log, "listening"; "listen" => self.socket.shown());
+        changes::follow(self.services.drain.follow(), ctx, Self::accept);
         self.accept(ctx);
     }
 }
@@ -223,8 +209,8 @@ impl Handler<Reconfigure> for Service {
 
     fn handle(&mut self, msg: Reconfigure, ctx: &mut Self::Context) {
         let moved = self.entrance.reconfigure(&msg.0);
-        self.options.settings = msg.0;
-        self.state.set_place(place(&self.options));
+        self.settings = msg.0;
+        self.state.set_place(place(&self.socket, &self.settings));
         if moved {
             self.accept(ctx);
         }

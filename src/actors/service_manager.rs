@@ -14,32 +14,16 @@ use std::time::Duration;
 
 use actix::prelude::*;
 use slog::{Logger, error, o, warn};
-use tokio::sync::watch;
 
 use crate::actors::changes;
 use crate::actors::client::ClientContext;
 use crate::actors::service::socket::{ServiceSocket, ServiceSockets};
-use crate::actors::service::{Reconfigure, Service, ServiceOptions};
-use crate::config::{Config, ServiceAddress, ServiceConfig};
-use crate::otp::pid::{ActorId, Down, ExitReason, Pid, PidGuard};
-use crate::otp::supervisor::Stop;
-use crate::otp::tell::Tell;
+use crate::actors::service::{Reconfigure, Service};
+use crate::config::{ServiceAddress, ServiceConfig};
+use crate::otp::{ActorId, Down, PidGuard, Stop, Tell};
 
 /// The delay before a failed service is restarted, so that it does not restart in a loop.
 const RESTART_DELAY: Duration = Duration::from_secs(1);
-
-/// The service manager's dependencies.
-#[derive(Clone)]
-pub(crate) struct ServiceManagerOptions {
-    /// The sockets, bound before the configuration that names them is in force.
-    pub sockets: Rc<ServiceSockets>,
-    /// The context of connections.
-    pub services: Rc<ClientContext>,
-    /// The configuration in force.
-    pub config: watch::Receiver<Arc<Config>>,
-    /// The log.
-    pub log: Logger,
-}
 
 /// A running service.
 struct RunningService {
@@ -51,7 +35,10 @@ struct RunningService {
 
 /// All services.
 pub(crate) struct ServiceManager {
-    options: ServiceManagerOptions,
+    /// The sockets, bound before the configuration that names them is in force.
+    sockets: Rc<ServiceSockets>,
+    /// The context of connections.
+    services: Rc<ClientContext>,
     running: BTreeMap<String, RunningService>,
     /// Services that are stopping; each keeps its socket until it is gone.
     leaving: Vec<(ActorId, Addr<Service>)>,
@@ -62,20 +49,20 @@ pub(crate) struct ServiceManager {
 
 impl ServiceManager {
     /// Makes the service manager.
-    pub fn new(options: ServiceManagerOptions) -> Self {
+    pub fn new(
+        sockets: Rc<ServiceSockets>,
+        services: Rc<ClientContext>,
+        pid_guard: PidGuard,
+    ) -> Self {
         Self {
-            log: options.log.new(o!("component" => "service_manager")),
-            options,
+            log: services.log.new(o!("component" => "service_manager")),
+            sockets,
+            services,
             running: BTreeMap::new(),
             leaving: Vec::new(),
             stopping: false,
-            pid_guard: PidGuard::new(),
+            pid_guard,
         }
-    }
-
-    /// Returns the pid by which it can be monitored.
-    pub fn pid(&self) -> Pid {
-        self.pid_guard.pid()
     }
 
     /// Brings the running services in line with the configuration.
@@ -83,9 +70,9 @@ impl ServiceManager {
         if self.stopping {
             return;
         }
-        let config = Arc::clone(&self.options.config.borrow_and_update());
+        let config = Arc::clone(&self.services.config.borrow());
         for (name, service) in std::mem::take(&mut self.running) {
-            let socket = self.options.sockets.get(&name);
+            let socket = self.sockets.get(&name);
             let has_socket = socket.is_some_and(|socket| Rc::ptr_eq(&socket, &service.socket));
             if has_socket && config.services.contains_key(&name) {
                 self.running.insert(name, service);
@@ -121,7 +108,7 @@ impl ServiceManager {
 
     fn start_service(&mut self, name: &str, settings: &ServiceConfig, ctx: &mut Context<Self>) {
         // A service without an address was refused before.
-        let Some(socket) = self.options.sockets.get(name) else {
+        let Some(socket) = self.sockets.get(name) else {
             return;
         };
         if !settings.is_local_only()
@@ -132,14 +119,8 @@ impl ServiceManager {
                   "remedy" => "restrict access with a firewall or a tunnel");
         }
         let settings = Arc::new(settings.clone());
-        let service = Service::new(ServiceOptions {
-            name: name.to_owned(),
-            settings: Arc::clone(&settings),
-            socket: Rc::clone(&socket),
-            services: Rc::clone(&self.options.services),
-            config: self.options.config.clone(),
-            log: self.options.log.clone(),
-        });
+        let services = Rc::clone(&self.services);
+        let service = Service::new(name, Arc::clone(&settings), Rc::clone(&socket), services);
         let pid = service.pid();
         let running = RunningService {
             settings,
@@ -166,8 +147,7 @@ impl ServiceManager {
 
     fn finish_shutdown(&mut self, ctx: &mut Context<Self>) {
         if self.stopping && self.leaving.is_empty() {
-            self.pid_guard.ending(ExitReason::Shutdown);
-            ctx.stop();
+            self.pid_guard.shut_down(ctx);
         }
     }
 }
@@ -185,7 +165,7 @@ impl Actor for ServiceManager {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Self::Context) {
-        changes::follow(self.options.config.clone(), ctx, Self::follow);
+        changes::follow(self.services.config.clone(), ctx, Self::follow);
         self.follow(ctx);
     }
 }
@@ -212,8 +192,8 @@ impl Handler<Stop> for ServiceManager {
 
     fn handle(&mut self, msg: Stop, ctx: &mut Self::Context) {
         self.stopping = true;
-        self.options.services.refuse_waiters();
-        self.options.sockets.close();
+        self.services.refuse_waiters();
+        self.sockets.close();
         let running = std::mem::take(&mut self.running)
             .into_values()
             .map(|s| (s.actor, s.address));

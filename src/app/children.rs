@@ -7,7 +7,8 @@ use actix::prelude::*;
 use tokio::sync::watch;
 
 use super::replication::OwnArbiter;
-use super::{Assembly, SHUTDOWN_MAX, daemon_name};
+use super::sockets::address;
+use super::{Assembly, daemon_name};
 use crate::actors::client::ClientContext;
 use crate::actors::config_listener::ConfigListener;
 use crate::actors::cost_keeper::{self, CostKeeper};
@@ -16,24 +17,24 @@ use crate::actors::listener::{Listener, ListenerOptions};
 use crate::actors::pool_executor::{PoolExecutor, PoolHandle};
 use crate::actors::pressure_gauge::{PressureGauge, PressureOptions};
 use crate::actors::proc_manager::ProcManager;
-use crate::actors::service_manager::{ServiceManager, ServiceManagerOptions};
+use crate::actors::replicator_api::ReplicatorApi;
+use crate::actors::service_manager::ServiceManager;
 use crate::functions::records::CallRecords;
 use crate::http::HttpContext;
 use crate::http::server::{HttpOptions, HttpServer};
-use crate::otp::registered_name::RegisteredName;
-use crate::otp::supervisor::ChildSpec;
+use crate::otp::{ChildSpec, RegisteredName};
 use child::Spawner;
 
 impl Assembly {
     pub(super) fn manager(&self, spawner: Spawner) -> (RegisteredName<ProcManager>, ChildSpec) {
         let (active, metrics) = (Rc::clone(&self.active), self.metrics.clone());
         let (drain, log) = (self.drain.clone(), self.log.clone());
-        ChildSpec::named("proc_manager", SHUTDOWN_MAX, move || {
+        ChildSpec::named("proc_manager", move |pid_guard| {
             let settings = (active.manager_settings)(&active.config());
-            let manager = ProcManager::new(Arc::new(settings), spawner.clone(), &log)
+            ProcManager::new(Arc::new(settings), spawner.clone(), &log)
                 .with_metrics(metrics.clone())
-                .with_drain(drain.clone());
-            (manager.pid(), manager.start())
+                .of_daemon(drain.clone(), pid_guard)
+                .start()
         })
     }
 
@@ -42,9 +43,8 @@ impl Assembly {
         manager: &RegisteredName<ProcManager>,
     ) -> (RegisteredName<ConfigListener>, ChildSpec) {
         let (active, manager, log) = (Rc::clone(&self.active), manager.clone(), self.log.clone());
-        ChildSpec::named("config_listener", SHUTDOWN_MAX, move || {
-            let listener = ConfigListener::new(Rc::clone(&active), manager.clone(), &log);
-            (listener.pid(), listener.start())
+        ChildSpec::named("config_listener", move |pid_guard| {
+            ConfigListener::new(Rc::clone(&active), manager.clone(), &log, pid_guard).start()
         })
     }
 
@@ -54,9 +54,8 @@ impl Assembly {
         records: &Rc<CallRecords>,
     ) -> (RegisteredName<PoolExecutor>, ChildSpec) {
         let (manager, records, log) = (manager.clone(), Rc::clone(records), self.log.clone());
-        ChildSpec::named("pool_executor", SHUTDOWN_MAX, move || {
-            let executor = PoolExecutor::new(manager.clone(), Rc::clone(&records), &log);
-            (executor.pid(), executor.start())
+        ChildSpec::named("pool_executor", move |pid_guard| {
+            PoolExecutor::new(manager.clone(), Rc::clone(&records), &log, pid_guard).start()
         })
     }
 
@@ -71,9 +70,9 @@ impl Assembly {
             costs,
         ));
         let (kept, metrics, log) = (Rc::clone(&records), self.metrics.clone(), self.log.clone());
-        let keeper = ChildSpec::new("cost_keeper", SHUTDOWN_MAX, move || {
-            let keeper = CostKeeper::new(Rc::clone(&kept), file.clone(), metrics.clone(), &log);
-            (keeper.pid(), keeper.start())
+        let keeper = ChildSpec::new("cost_keeper", move |pid_guard| {
+            let (records, file, metrics) = (Rc::clone(&kept), file.clone(), metrics.clone());
+            CostKeeper::new(records, file, metrics, &log, pid_guard).start()
         });
         (records, keeper)
     }
@@ -85,31 +84,30 @@ impl Assembly {
             config: self.config.clone(),
             log: self.log.clone(),
         };
-        ChildSpec::new("pressure_gauge", SHUTDOWN_MAX, move || {
-            let actor = PressureGauge::new(options.clone());
-            (actor.pid(), actor.start())
+        ChildSpec::new("pressure_gauge", move |pid_guard| {
+            PressureGauge::new(options.clone(), pid_guard).start()
         })
     }
 
     /// The HealthWatcher, on a different thread from the pools, so that they do not wait while it checks.
     pub(super) fn health_watcher(
         &self,
-        services: &ClientContext,
-        arbiter: Rc<OwnArbiter>,
+        manager: RegisteredName<ProcManager>,
+        config: RegisteredName<ConfigListener>,
+        replications: ReplicatorApi,
+        arbiter: OwnArbiter,
     ) -> ChildSpec {
         let options = HealthOptions {
-            manager: services.manager.clone(),
-            config: services.config.clone(),
-            replications: services.replications.clone(),
-            daemon: daemon_name(&self.sockets.addresses).address,
+            manager,
+            config,
+            replications,
+            daemon: daemon_name(&self.sockets).address,
             drain: self.drain.clone(),
             metrics: self.metrics.clone(),
         };
-        ChildSpec::new("health_watcher", SHUTDOWN_MAX, move || {
-            let watcher = HealthWatcher::new(options.clone());
-            let pid = watcher.pid();
-            let address = HealthWatcher::start_in_arbiter(&arbiter.0.handle(), move |_| watcher);
-            (pid, address)
+        ChildSpec::new("health_watcher", move |pid_guard| {
+            let watcher = HealthWatcher::new(options.clone(), pid_guard);
+            HealthWatcher::start_in_arbiter(&arbiter.0.handle(), move |_| watcher)
         })
     }
 
@@ -118,35 +116,38 @@ impl Assembly {
             socket: Rc::clone(&self.sockets.unix),
             tcp: self.sockets.tcp.clone(),
             tls: self.sockets.tls.clone(),
-            certificate: Arc::clone(&self.certificate),
+            certificate: Arc::clone(&self.active.certificate),
             services: Rc::clone(services),
-            config: self.config.clone(),
-            log: self.log.clone(),
         };
-        ChildSpec::new("listener", SHUTDOWN_MAX, move || {
-            let actor = Listener::new(options.clone());
-            (actor.pid(), actor.start())
+        ChildSpec::new("listener", move |pid_guard| {
+            Listener::new(options.clone(), pid_guard).start()
         })
     }
 
-    pub(super) fn http_server(&self, pool: PoolHandle, services: &ClientContext) -> ChildSpec {
+    pub(super) fn http_server(
+        &self,
+        pool: PoolHandle,
+        config_listener: RegisteredName<ConfigListener>,
+        replications: ReplicatorApi,
+        services: &ClientContext,
+    ) -> ChildSpec {
         let options = HttpOptions {
             local: Rc::clone(&self.sockets.local),
             plain: self.sockets.http.clone(),
             encrypted: self.sockets.https.clone(),
-            certificate: Arc::clone(&self.certificate),
+            certificate: Arc::clone(&self.active.certificate),
             shared: Arc::new(HttpContext {
                 pool,
                 manager: services.manager.clone(),
-                config_listener: services.config.clone(),
+                config_listener,
                 config: self.config.clone(),
                 authority: Arc::clone(&services.authority),
                 user_names: Arc::clone(&services.user_names),
-                address: self.sockets.addresses.http,
-                audit: self.audit.clone(),
+                address: address(&self.sockets.http),
+                audit: self.active.audit.clone(),
                 drain: self.drain.clone(),
                 metrics: self.metrics.clone(),
-                replications: services.replications.clone(),
+                replications,
                 in_flight: Arc::clone(&services.in_flight),
                 ddocs: Arc::clone(&services.ddocs),
                 tasks: Default::default(),
@@ -157,23 +158,16 @@ impl Assembly {
                 log: self.log.clone(),
             }),
         };
-        let spec = ChildSpec::new("http", SHUTDOWN_MAX, move || {
-            let server = HttpServer::new(options.clone());
-            (server.pid(), server.start())
+        let spec = ChildSpec::new("http", move |pid_guard| {
+            HttpServer::new(options.clone(), pid_guard).start()
         });
         spec.beside()
     }
 
     pub(super) fn service_manager(&self, services: Rc<ClientContext>) -> ChildSpec {
-        let options = ServiceManagerOptions {
-            sockets: Rc::clone(&self.sockets.services),
-            services,
-            config: self.config.clone(),
-            log: self.log.clone(),
-        };
-        let spec = ChildSpec::new("service_manager", SHUTDOWN_MAX, move || {
-            let actor = ServiceManager::new(options.clone());
-            (actor.pid(), actor.start())
+        let sockets = Rc::clone(&self.sockets.services);
+        let spec = ChildSpec::new("service_manager", move |pid_guard| {
+            ServiceManager::new(Rc::clone(&sockets), Rc::clone(&services), pid_guard).start()
         });
         spec.beside()
     }

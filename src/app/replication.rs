@@ -16,11 +16,11 @@ use std::time::Duration;
 
 use actix::fut::wrap_future;
 use actix::prelude::*;
-use actix_rt::Arbiter;
+use actix_rt::{Arbiter, ArbiterHandle};
 use slog::{Logger, error, warn};
 use tokio::sync::{broadcast, watch};
 
-use super::SHUTDOWN_MAX;
+use crate::ConfigWatch;
 use crate::actors::fleet_member::{FleetMember, FleetMemberOptions};
 use crate::actors::fleet_status::FleetStatus;
 use crate::actors::job_supervisor::{JobThreads, LiveRuns};
@@ -32,7 +32,7 @@ use crate::actors::replicator_api::{FleetOptions, ReplicatorApi};
 use crate::actors::replicator_documents::{BeginAnew, DocumentsOptions, ReplicatorDocuments};
 use crate::audit::AuditLog;
 use crate::auth::rights::CallerLimits;
-use crate::config::{Config, Replicator};
+use crate::config::Replicator;
 use crate::drain::Drain;
 use crate::functions::{QueryServers, SourceFilter};
 use crate::machine_bounds;
@@ -41,11 +41,7 @@ use crate::messages::function::Json;
 use crate::messages::replication_job::{JobSettings, JobStart, StartJobs};
 use crate::messages::replication_scheduler::{Configure, Reschedule};
 use crate::metrics::Metrics;
-use crate::otp::clock::BootClock;
-use crate::otp::pid::{Pid, PidGuard};
-use crate::otp::registered_name::RegisteredName;
-use crate::otp::supervisor::ChildSpec;
-use crate::otp::tell::Tell;
+use crate::otp::{BootClock, ChildSpec, RegisteredName, Tell};
 use crate::replicator::identity::ServerIdentity;
 use crate::replicator::{Database, DocStates};
 pub use crate::replicator::{defaults, http_config};
@@ -64,7 +60,7 @@ pub(crate) struct ReplicationOptions {
     /// The server's identity, from which replication ids are computed.
     pub identity: ServerIdentity,
     /// The current configuration.
-    pub config: watch::Receiver<Arc<Config>>,
+    pub config: ConfigWatch,
     pub metrics: Metrics,
     /// Runs filters that sources do not run.
     pub filters: FilterPool,
@@ -79,19 +75,6 @@ pub(crate) struct ReplicationOptions {
 
 /// A thread that ends with its owner.
 pub(super) struct OwnArbiter(pub(super) Arbiter);
-
-impl OwnArbiter {
-    /// Starts an actor there, which `make` creates. Its pid can be monitored at once.
-    fn start<A: Actor<Context = Context<A>>>(
-        &self,
-        make: impl FnOnce(PidGuard, &mut Context<A>) -> A + Send + 'static,
-    ) -> (Pid, Addr<A>) {
-        let pid_guard = PidGuard::new();
-        let pid = pid_guard.pid();
-        let address = A::start_in_arbiter(&self.0.handle(), move |ctx| make(pid_guard, ctx));
-        (pid, address)
-    }
-}
 
 impl Drop for OwnArbiter {
     fn drop(&mut self) {
@@ -108,7 +91,7 @@ pub(super) struct Parts {
     /// In the order of starting.
     pub specs: Vec<ChildSpec>,
     /// The thread of these parts.
-    pub arbiter: Rc<OwnArbiter>,
+    pub arbiter: OwnArbiter,
 }
 
 /// Maximum unreceived reports about servers.
@@ -121,15 +104,16 @@ type Told = Rc<OnceCell<RegisteredName<ReplicatorDocuments>>>;
 /// daemons if the store is shared. The FleetMember is stopped before the others, which have to stop the jobs it
 /// releases.
 pub(super) fn parts(options: ReplicationOptions, database: Database) -> Parts {
-    let arbiter = Rc::new(OwnArbiter(Arbiter::new()));
+    let arbiter = OwnArbiter(Arbiter::new());
+    let handle = arbiter.0.handle();
     let told = Told::default();
-    let pasts = past_writer(&database, &arbiter.0, &options.log);
+    let pasts = past_writer(&database, &handle, &options.log);
     let servers = broadcast::Sender::new(SERVERS_TOLD_MAX);
     let (scheduler, scheduler_spec) = scheduler_spec(
         options.clone(),
         &database,
         pasts.map(|pasts| (pasts, servers.clone())),
-        Rc::clone(&arbiter),
+        handle.clone(),
         Rc::clone(&told),
     );
     let epoch = watch::Sender::new(None);
@@ -150,33 +134,38 @@ pub(super) fn parts(options: ReplicationOptions, database: Database) -> Parts {
         config: options.config,
         log: options.log,
     };
-    let (documents, documents_spec) = documents_spec(options.clone(), Rc::clone(&arbiter));
+    let (documents, documents_spec) = documents_spec(options.clone(), handle.clone());
     drop(told.set(documents.clone()));
-    let member = options.fleet.clone().map(|fleet| FleetMemberOptions {
-        fleet,
-        name: daemon,
-        documents,
-        clock: BootClock::default(),
-        epoch,
-        drain,
-        servers,
-        metrics,
-        log: options.log.clone(),
-    });
-    let log = options.log.clone();
-    let replications = ReplicatorApi::new(options, fleet);
+    let replications = ReplicatorApi::new(options.clone(), fleet);
     let mut specs = vec![scheduler_spec, documents_spec];
-    if let Some(member) = member {
-        let member = member_spec(member, Rc::clone(&arbiter));
-        let (replications, arbiter) = (replications.clone(), Rc::clone(&arbiter));
-        specs.push(ChildSpec::new("fleet_status", SHUTDOWN_MAX, move || {
+    if let Some(fleet) = options.fleet {
+        let member = FleetMemberOptions {
+            fleet,
+            name: daemon,
+            documents,
+            clock: BootClock::default(),
+            epoch,
+            drain,
+            servers,
+            metrics,
+            log: options.log.clone(),
+        };
+        let (replications, log) = (replications.clone(), options.log);
+        let member_handle = handle.clone();
+        specs.push(ChildSpec::new("fleet_status", move |pid_guard| {
             let (replications, health) = (replications.clone(), health.clone());
             let (audit, log) = (audit.clone(), log.clone());
-            arbiter.start(move |pid_guard, _| {
+            FleetStatus::start_in_arbiter(&handle, move |_| {
                 FleetStatus::new(replications, health, audit, &log, pid_guard)
             })
         }));
-        specs.push(member);
+        // Each one has another epoch.
+        specs.push(ChildSpec::new("fleet_member", move |pid_guard| {
+            let options = member.clone();
+            FleetMember::start_in_arbiter(&member_handle, move |_| {
+                FleetMember::new(options, pid_guard)
+            })
+        }));
     }
     Parts {
         scheduler,
@@ -187,7 +176,7 @@ pub(super) fn parts(options: ReplicationOptions, database: Database) -> Parts {
 }
 
 /// Starts the writer of jobs' pasts; `None` if the store is not shared.
-fn past_writer(database: &Database, arbiter: &Arbiter, log: &Logger) -> Option<PastWriter> {
+fn past_writer(database: &Database, arbiter: &ArbiterHandle, log: &Logger) -> Option<PastWriter> {
     let fleet = database.store.fleet()?;
     let save = move |epoch, pasts| {
         let fleet = Arc::clone(&fleet);
@@ -198,22 +187,16 @@ fn past_writer(database: &Database, arbiter: &Arbiter, log: &Logger) -> Option<P
     Some(writer)
 }
 
-/// Returns how a FleetMember is started, each time with another epoch.
-fn member_spec(options: FleetMemberOptions, arbiter: Rc<OwnArbiter>) -> ChildSpec {
-    ChildSpec::new("fleet_member", SHUTDOWN_MAX, move || {
-        let options = options.clone();
-        arbiter.start(move |pid_guard, _| FleetMember::new(options, pid_guard))
-    })
-}
-
 /// Starts ReplicatorDocuments, and returns how its successors are started.
 fn documents_spec(
     options: DocumentsOptions,
-    arbiter: Rc<OwnArbiter>,
+    arbiter: ArbiterHandle,
 ) -> (RegisteredName<ReplicatorDocuments>, ChildSpec) {
-    ChildSpec::named("replicator_documents", SHUTDOWN_MAX, move || {
+    ChildSpec::named("replicator_documents", move |pid_guard| {
         let options = options.clone();
-        arbiter.start(move |pid_guard, _| ReplicatorDocuments::new(options, pid_guard))
+        ReplicatorDocuments::start_in_arbiter(&arbiter, move |_| {
+            ReplicatorDocuments::new(options, pid_guard)
+        })
     })
 }
 
@@ -223,27 +206,26 @@ fn scheduler_spec(
     options: ReplicationOptions,
     database: &Database,
     shared: Option<(PastWriter, broadcast::Sender<ServerReach>)>,
-    arbiter: Rc<OwnArbiter>,
+    arbiter: ArbiterHandle,
     told: Told,
 ) -> (RegisteredName<ReplicationScheduler>, ChildSpec) {
     let live = LiveRuns::default();
     let states = Arc::clone(&database.states);
-    let make = move || {
+    ChildSpec::named("replication_scheduler", move |pid_guard| {
         let (options, live, states) = (options.clone(), live.clone(), Arc::clone(&states));
         let (pasts, servers) = shared.clone().unzip();
-        let started = arbiter.start::<ReplicationScheduler>(move |pid_guard, ctx| {
+        let scheduler = ReplicationScheduler::start_in_arbiter(&arbiter, move |ctx| {
             ctx.spawn(wrap_future(follow(options.clone(), ctx.address())));
             ReplicationScheduler::new(scheduler_options(options, live, states), pid_guard)
                 .with_fleet(pasts, servers)
         });
         if let Some(documents) = told.get() {
             documents.tell(BeginAnew {
-                scheduler: started.1.clone(),
+                scheduler: scheduler.clone(),
             });
         }
-        started
-    };
-    ChildSpec::named("replication_scheduler", SHUTDOWN_MAX, make)
+        scheduler
+    })
 }
 
 fn scheduler_options(
@@ -443,6 +425,7 @@ mod tests {
     use policy::schedule::RuleSet;
 
     use super::*;
+    use crate::config::Config;
 
     #[test]
     fn the_rules_of_the_first_scheduler_can_be_configured() {

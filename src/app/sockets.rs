@@ -3,13 +3,12 @@
 //! SUMMARY   [`Sockets::bind`] takes the sockets passed to the program, and binds the others.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::rc::Rc;
 
 use slog::Logger;
 
 use super::StartError;
-use crate::actors::listener::address::bind_address;
+use crate::actors::listener::address::AddressError;
 use crate::actors::listener::bound::Bound;
 use crate::actors::listener::inherited::{HTTP_SOCKET, Inherited};
 use crate::actors::listener::socket::bind_socket;
@@ -26,16 +25,6 @@ pub(super) struct Sockets {
     pub http: Option<Rc<Bound>>,
     pub https: Option<Rc<Bound>>,
     pub services: Rc<ServiceSockets>,
-    pub addresses: Addresses,
-}
-
-/// The service's addresses, with their actual ports.
-pub(super) struct Addresses {
-    pub socket: PathBuf,
-    pub tcp: Option<SocketAddr>,
-    pub tls: Option<SocketAddr>,
-    pub http: Option<SocketAddr>,
-    pub https: Option<SocketAddr>,
 }
 
 impl Sockets {
@@ -68,13 +57,6 @@ impl Sockets {
         let tls = bind("[ssl] tcp", config.ssl.tcp)?;
         inherited.warn_of_the_rest(log);
         let sockets = Self {
-            addresses: Addresses {
-                socket: unix.path().unwrap_or(&config.server.socket).to_owned(),
-                tcp: address(&tcp),
-                tls: address(&tls),
-                http: address(&http),
-                https: address(&https),
-            },
             unix: Rc::new(unix),
             local: Rc::new(local),
             tcp,
@@ -90,18 +72,14 @@ impl Sockets {
 
     /// Returns all TCP addresses except those of services.
     pub fn bound(&self) -> impl Iterator<Item = SocketAddr> {
-        let Addresses {
-            tcp,
-            tls,
-            http,
-            https,
-            ..
-        } = self.addresses;
-        [tcp, http, https, tls].into_iter().flatten()
+        [&self.tcp, &self.http, &self.https, &self.tls]
+            .into_iter()
+            .filter_map(address)
     }
 }
 
-fn address(bound: &Option<Rc<Bound>>) -> Option<SocketAddr> {
+/// Returns the address of a TCP socket, if any, with the actual port.
+pub(super) fn address(bound: &Option<Rc<Bound>>) -> Option<SocketAddr> {
     bound.as_ref()?.tcp_address()
 }
 
@@ -117,7 +95,16 @@ fn bind(
     };
     let bound = match inherited.tcp(key)? {
         Some(passed) => passed,
-        None => bind_address(key, address, backlog)?,
+        None => {
+            let error = |source| AddressError {
+                key,
+                address,
+                source,
+            };
+            let bound = Bound::tcp(address).map_err(error)?;
+            bound.set_backlog(backlog).map_err(error)?;
+            bound
+        }
     };
     Ok(Some(Rc::new(bound)))
 }

@@ -4,29 +4,18 @@
 //!           iterations as the most expensive known hash, minus what its own hash has cost.
 //! PROMISES  The duration of a failure does not reveal whether a name is known.
 
-use std::sync::Arc;
-
 use crate::config::password::{Cost, PasswordHash};
 
-/// Spends time on hashes that nothing matches.
-#[derive(Clone)]
-pub(super) struct Decoy(Arc<PasswordHash>);
-
-impl Decoy {
-    pub(super) fn new() -> Self {
-        Self(Arc::new(PasswordHash::unmatchable()))
-    }
-
-    /// Spends the missing time for a failed login. `spent` is the hash that its password was checked against, if any.
-    pub(super) fn spend<'a>(
-        &self,
-        password: &str,
-        spent: Option<&PasswordHash>,
-        known: impl Iterator<Item = &'a PasswordHash>,
-    ) {
-        for cost in remaining(spent.map(PasswordHash::cost), known.map(PasswordHash::cost)) {
-            self.0.at_cost(cost).matches(password);
-        }
+/// Spends the missing time for a failed login on `decoy`, which nothing matches. `spent` is the hash that its password
+/// was checked against, if any.
+pub(super) fn spend<'a>(
+    decoy: &PasswordHash,
+    password: &str,
+    spent: Option<&PasswordHash>,
+    known: impl Iterator<Item = &'a PasswordHash>,
+) {
+    for cost in remaining(spent.map(PasswordHash::cost), known.map(PasswordHash::cost)) {
+        decoy.at_cost(cost).matches(password);
     }
 }
 

@@ -19,18 +19,16 @@ mod waiting;
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
-use crate::config::Config;
 use crate::config::password::{PASSWORD_BYTES_MAX, PasswordHash, random};
-use blocking;
-use decoy::Decoy;
+use crate::{ConfigWatch, lock};
 use ended::EndedSessions;
 use rights::Rights;
 use token::Tokens;
@@ -82,14 +80,14 @@ type Suspect = [u8; 32];
 
 /// Authenticates users. Shared by all threads.
 pub struct Authority {
-    config: watch::Receiver<Arc<Config>>,
+    config: ConfigWatch,
     checks: Arc<Semaphore>,
     waiting: Mutex<Waiting>,
     /// When each cached login expires, by a keyed hash of its name, password and configured password hash.
     remembered: Mutex<HashMap<[u8; 32], Instant>>,
     failures: Mutex<HashMap<Suspect, (u32, Instant)>>,
     /// Makes every failure take the same time.
-    decoy: Decoy,
+    decoy: Arc<PasswordHash>,
     ended: Mutex<EndedSessions>,
     tokens: Mutex<Tokens>,
     cache_key: [u8; 32],
@@ -99,14 +97,14 @@ pub struct Authority {
 
 impl Authority {
     /// Creates an authority that follows the configuration.
-    pub fn new(config: watch::Receiver<Arc<Config>>) -> Self {
+    pub fn new(config: ConfigWatch) -> Self {
         Self {
             config,
             checks: Arc::new(Semaphore::new(CHECKS_MAX)),
             waiting: Mutex::default(),
             remembered: Mutex::default(),
             failures: Mutex::default(),
-            decoy: Decoy::new(),
+            decoy: Arc::new(PasswordHash::unmatchable()),
             ended: Mutex::default(),
             tokens: Mutex::default(),
             cache_key: random(),
@@ -203,7 +201,7 @@ impl Authority {
         checking: OwnedSemaphorePermit,
     ) -> Result<bool, LoginError> {
         let config = Arc::clone(&self.config.borrow());
-        let decoy = self.decoy.clone();
+        let decoy = Arc::clone(&self.decoy);
         blocking::run("password", move || {
             // Held until the work ends, even if the client has disconnected.
             let _checking = checking;
@@ -213,7 +211,8 @@ impl Authority {
                     .users
                     .values()
                     .filter_map(|user| user.password.as_ref());
-                decoy.spend(
+                decoy::spend(
+                    &decoy,
                     &password,
                     hash.as_ref(),
                     config.admins.values().chain(users),
@@ -288,11 +287,6 @@ impl Authority {
 /// Begins a keyed hash.
 fn keyed(key: &[u8]) -> Hmac<Sha256> {
     Hmac::new_from_slice(key).expect("auth: a key of any length will do")
-}
-
-/// Ignores poisoning: locked values change in single steps, so a panic leaves them consistent.
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

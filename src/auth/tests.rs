@@ -1,6 +1,9 @@
 //! Logins: admission, the cache, lockout, and the limit of pending logins.
 
+use tokio::sync::watch;
+
 use super::*;
+use crate::config::Config;
 
 fn authority(password: &str) -> (Authority, watch::Sender<Arc<Config>>) {
     let (sender, receiver) = watch::channel(with_ann(password));

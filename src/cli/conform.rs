@@ -6,7 +6,6 @@
 mod lines;
 
 use std::ffi::OsString;
-use std::io::StdoutLock;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -33,8 +32,6 @@ use super::exit::{CliError, CliResult, Exit, IoAt, own_program};
 use super::map::pool::Pool;
 use super::output::Output;
 use lines::{headline, line, summary};
-
-type StandardOutput = Output<StdoutLock<'static>>;
 
 /// Options of `settee conform`.
 #[derive(clap::Args)]
@@ -288,7 +285,7 @@ impl Args {
         cases: &[Case],
         subject: &Subject<Target>,
         report: &mut Report,
-        output: &mut StandardOutput,
+        output: &mut Output,
     ) -> CliResult<ControlFlow<()>> {
         let mut tell = |text: &str| {
             if self.json {
@@ -299,18 +296,18 @@ impl Args {
         };
         let is_given = self.language_of_cases().is_some();
         let mut flow = tell(&headline(report, is_given, !self.cases.is_empty()))?;
-        let mut verdicts = std::pin::pin!(subject.verdicts(cases));
+        let mut reports = std::pin::pin!(subject.reports(cases));
         while flow.is_continue()
-            && let Some((case, verdict, took)) = verdicts.next().await
+            && let Some(case) = reports.next().await
         {
-            flow = tell(&line(case, &verdict))?;
-            report.add(case, verdict, took);
+            flow = tell(&line(&case))?;
+            report.cases.push(case);
         }
         Ok(flow)
     }
 
     /// Writes all results, in each requested form.
-    fn deliver(&self, report: &Report, output: &mut StandardOutput) -> CliResult {
+    fn deliver(&self, report: &Report, output: &mut Output) -> CliResult {
         if let Some(file) = &self.junit {
             std::fs::write(file, junit(report)).io_at(file.display())?;
         }
@@ -323,7 +320,7 @@ impl Args {
             (false, Some(_)) => return Ok(()),
         };
         // If the reader is gone, the exit code still tells the result.
-        output.write(&text).map(drop)
+        output.write(text).map(drop)
     }
 
     /// Returns a pool's section with the cell that the options request.

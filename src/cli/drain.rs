@@ -4,12 +4,11 @@
 
 use std::time::Duration;
 
-use serde_json::json;
 use settee_client::DrainState;
 use tokio::time::{Instant, sleep};
 
 use super::exit::{CliError, CliResult, Exit};
-use super::output;
+use super::output::{self, json_or};
 use super::service_socket::{SocketArgs, block_on};
 
 /// The poll interval of `--wait`.
@@ -52,11 +51,7 @@ pub struct Args {
 /// See the exit codes above.
 pub fn run(args: &Args) -> CliResult {
     let state = block_on(drain(args))?;
-    output::print(&if args.json {
-        json!(state).to_string() + "\n"
-    } else {
-        told(&state) + "\n"
-    })?;
+    output::print(&json_or(args.json, &state, || told(&state) + "\n"))?;
     match args.wait {
         Some(seconds) if !state.is_idle() => Err(CliError::new(
             Exit::TryAgain,

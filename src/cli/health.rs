@@ -6,9 +6,9 @@ use clap::Subcommand;
 use serde::Deserialize;
 use settee_client::Problem;
 
-use super::exit::{CliError, CliResult, Exit};
+use super::exit::{CliResult, Exit};
 use super::output;
-use super::service_socket::{Service, SocketArgs, block_on};
+use super::service_socket::{Service, SocketArgs, block_on, explained};
 use super::table::printable;
 use crate::client::{path, with_query};
 
@@ -63,16 +63,11 @@ pub fn run(args: &Args) -> CliResult {
     let Action::Ack { kind, subject } = &args.action;
     let Acknowledged { acknowledged } = block_on(async {
         let service = Service::at(&args.socket, |_, said| {
-            let code = match &*said.name {
-                "not_found" => Exit::NotFound,
-                "bad_request" => Exit::Usage,
-                _ => return None,
-            };
-            Some(CliError::new(
-                code,
-                said.reason_text(),
+            explained(
+                said,
+                &[("not_found", Exit::NotFound), ("bad_request", Exit::Usage)],
                 "`settee status --check` lists the problems",
-            ))
+            )
         });
         service
             .delete(&with_query(

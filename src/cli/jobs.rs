@@ -8,25 +8,23 @@ mod order;
 mod transfer;
 mod verify;
 
-use std::path::Path;
-
 use clap::Subcommand;
 use json::shown::is_unprintable;
 use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
-use settee_client::{BulkOrderName, JobSelection, JobsQuery};
+use settee_client::{BulkOrderName, JobsQuery};
 
 use crate::actors::language::Registry;
-use crate::client::{ServiceError, path};
+use crate::client::path;
 use crate::replicator::selection::is_pattern;
 
 use super::exit::{CliError, CliResult, Exit};
 use super::output;
 use super::service_socket::{Service, SocketArgs, block_on};
 use apply::{ApplyArgs, apply};
-use list::{ListArgs, list, of_any_state, refused, usual};
+use list::{ListArgs, list, named, of_any_state, refused, usual};
 pub(super) use list::{counted, counts};
-use order::{OrderArgs, OrderOptions, order, send};
+use order::{OrderArgs, OrderOptions, send};
 use transfer::{ExportArgs, ImportArgs, export, import};
 use verify::{VerifyArgs, verify};
 
@@ -197,18 +195,29 @@ impl Args {
 }
 
 async fn carry_out(args: &Args, languages: &Registry) -> CliResult {
-    let service = Service::at(&args.socket, explain);
-    let (service, json) = (&service, args.json);
+    // A job that does not exist, or jobs that have changed meanwhile.
+    let service = &Service::at(&args.socket, |socket, said| {
+        let (code, hint) = match &*said.name {
+            "not_found" => (Exit::NotFound, "`settee jobs` lists them"),
+            "conflict" => (Exit::TryAgain, "run it again, and check what it asks"),
+            _ => return None,
+        };
+        Some(CliError::at(code, socket.display(), said, hint))
+    });
+    let json = args.json;
+    let order = async |name, args: &OrderArgs| {
+        send(service, name, None, &args.names, &args.options, json).await
+    };
     match &args.action {
         None => list(service, &args.list, json).await,
         Some(Action::List(args)) => list(service, args, json).await,
         Some(Action::Show { name }) => show(service, name, json).await,
         Some(Action::Refused { name }) => refused(service, name, json).await,
-        Some(Action::Pause(args)) => order(service, BulkOrderName::Pause, args, json).await,
-        Some(Action::Resume(args)) => order(service, BulkOrderName::Resume, args, json).await,
-        Some(Action::Restart(args)) => order(service, BulkOrderName::Restart, args, json).await,
-        Some(Action::Cancel(args)) => order(service, BulkOrderName::Cancel, args, json).await,
-        Some(Action::Delete(args)) => order(service, BulkOrderName::Delete, args, json).await,
+        Some(Action::Pause(args)) => order(BulkOrderName::Pause, args).await,
+        Some(Action::Resume(args)) => order(BulkOrderName::Resume, args).await,
+        Some(Action::Restart(args)) => order(BulkOrderName::Restart, args).await,
+        Some(Action::Cancel(args)) => order(BulkOrderName::Cancel, args).await,
+        Some(Action::Delete(args)) => order(BulkOrderName::Delete, args).await,
         Some(Action::Priority {
             names,
             priority,
@@ -236,13 +245,8 @@ async fn carry_out(args: &Args, languages: &Registry) -> CliResult {
 async fn show(service: &Service, name: &str, json: bool) -> CliResult {
     let jobs = if is_pattern(name) {
         let query = JobsQuery {
-            select: JobSelection {
-                patterns: vec![name.to_owned()],
-                states: usual(),
-                ..JobSelection::default()
-            },
             limit: SHOWN_MAX,
-            ..JobsQuery::default()
+            ..named(name, usual())
         };
         #[derive(serde::Deserialize)]
         struct Page {
@@ -273,16 +277,6 @@ async fn show(service: &Service, name: &str, json: bool) -> CliResult {
         });
     }
     output::print(&texts.join(if json { "" } else { "\n" }))
-}
-
-/// Returns the error for a job that does not exist, or for jobs that have changed meanwhile.
-fn explain(socket: &Path, said: &ServiceError) -> Option<CliError> {
-    let (code, hint) = match &*said.name {
-        "not_found" => (Exit::NotFound, "`settee jobs` lists them"),
-        "conflict" => (Exit::TryAgain, "run it again, and check what it asks"),
-        _ => return None,
-    };
-    Some(CliError::at(code, socket.display(), said, hint))
 }
 
 fn shown(value: &Value) -> String {

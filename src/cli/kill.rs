@@ -4,9 +4,9 @@
 
 use serde_json::value::RawValue;
 
-use super::exit::{CliError, CliResult, Exit};
+use super::exit::{CliResult, Exit};
 use super::output;
-use super::service_socket::{Service, SocketArgs, block_on};
+use super::service_socket::{Service, SocketArgs, block_on, explained};
 use super::status_table;
 use super::table::printable;
 use crate::client::{path, with_query};
@@ -60,13 +60,11 @@ fn proc_name(text: &str) -> Result<String, String> {
 pub fn run(args: &Args) -> CliResult {
     let text = block_on(async {
         let service = Service::at(&args.socket, |_, said| {
-            (said.name == "not_found").then(|| {
-                CliError::new(
-                    Exit::NotFound,
-                    said.reason_text(),
-                    "`settee ps` lists the processes",
-                )
-            })
+            explained(
+                said,
+                &[("not_found", Exit::NotFound)],
+                "`settee ps` lists the processes",
+            )
         });
         let (pool, number) = args.proc.rsplit_once('/').unwrap_or_default();
         let proc = path(["_procs", pool, number]);

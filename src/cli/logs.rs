@@ -75,9 +75,8 @@ pub fn run(args: &Args) -> CliResult {
         let mut since = args.since;
         loop {
             let query = [("since", since.to_string())];
-            let lines = service
-                .text(&with_query(&path(["_tenants", &args.db, "log"]), query))
-                .await?;
+            let log = with_query(&path(["_tenants", &args.db, "log"]), query);
+            let lines = service.answer(service.operator.text(&log)).await?;
             let mut text = String::new();
             for line in lines.lines() {
                 let read: Line = serde_json::from_str(line).unwrap_or_default();

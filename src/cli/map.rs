@@ -21,15 +21,13 @@ use std::rc::Rc;
 
 use clap::builder::NonEmptyStringValueParser;
 use slog::{Logger, o};
-use tokio::signal::unix::{SignalKind, signal};
 
 use crate::actors::language::Registry;
 use crate::client::Client;
 use crate::config::{Config, LanguageCommand};
 use crate::functions::view::{
-    self, BadLines, Batches, BuiltinReducer, Counts, Grouping, MapSink, Members, MissingId, Module,
-    Order, ProcessError, ProcessErrorKind, Processes, ReducePlan, Rows, Run, Totals, View,
-    ViewError,
+    self, BadLines, Batches, BuiltinReducer, Counts, Grouping, MapSink, Members, MissingId, Order,
+    ProcessError, ProcessErrorKind, Processes, ReducePlan, Rows, Run, Totals, View, ViewError,
 };
 use crate::query_server::call::{Call, Subject};
 use crate::query_server::ddoc::DEFAULT_LANGUAGE;
@@ -159,18 +157,17 @@ pub(super) fn run(args: &Args, languages: &Registry) -> CliResult {
     };
     let map_file = map.display().to_string();
     let map = sources::map(map, &args.language)?;
-    let is_builtin = is_builtin(args, &loaded.config);
-    let check = if is_builtin {
-        syntax::check_module
-    } else {
-        |_: &str| Ok(())
-    };
-    let lib = sources::library(args.lib.as_deref(), check)?;
+    let commands = &loaded.config.languages;
+    let command = commands.get(&args.language.to_ascii_lowercase());
+    // Whether the built-in engine certainly runs the functions. Then modules are checked beforehand, since a mistake
+    // found only by `require` costs every document its rows; and only the members that the map function reads are sent.
+    let is_builtin = args.socket.is_none() && command == Some(&LanguageCommand::Builtin);
+    let lib = sources::library(args.lib.as_deref(), is_builtin)?;
     let job = Job {
         view: View {
             language: args.language.clone(),
             funs: vec![map],
-            lib: Some(Module::library(&lib)),
+            lib: Some(lib),
         },
         reducer: args
             .reduce
@@ -227,13 +224,6 @@ impl Args {
             self.input.display().to_string()
         }
     }
-}
-
-/// Whether the built-in engine certainly runs the functions. Then modules are checked beforehand, since a mistake
-/// found only by `require` costs every document its rows; and only the members that the map function reads are sent.
-fn is_builtin(args: &Args, config: &Config) -> bool {
-    let command = config.languages.get(&args.language.to_ascii_lowercase());
-    args.socket.is_none() && command == Some(&LanguageCommand::Builtin)
 }
 
 /// A run of the view.
@@ -312,7 +302,8 @@ impl Job<'_> {
         };
         let produced = tokio::select! {
             biased;
-            () = interrupt() => None,
+            // Where the signal cannot be caught, it ends the program silently.
+            Ok(()) = tokio::signal::ctrl_c() => None,
             produced = producing => Some(produced),
         };
         drop(progress);
@@ -352,25 +343,19 @@ impl Job<'_> {
     }
 
     /// Passes each document on to `sink` after its log lines and errors are shown.
-    async fn map(
-        &self,
-        sink: &impl MapSink,
-        processes: &Processes,
-        input: Batches,
-        run: Run<'_>,
-    ) -> Result<(), ViewError> {
+    async fn map(&self, sink: &impl MapSink, work: Work<'_>) -> Result<(), ViewError> {
         let watched = Watched {
             sink,
             errors: &self.errors,
             file: &self.map_file,
         };
-        view::map(&self.view, processes, input, &watched, run).await
+        view::map(&self.view, work.processes, work.input, &watched, work.run).await
     }
 
     async fn stream(&self, work: Work<'_>) -> Result<(), ViewError> {
         let printer = work.printer;
         let mapped = tokio::select! {
-            mapped = self.map(printer, work.processes, work.input, work.run) => mapped,
+            mapped = self.map(printer, work) => mapped,
             never = printer.flush_regularly() => match never {},
         };
         // Rows mapped before an error are printed as well.
@@ -381,14 +366,14 @@ impl Job<'_> {
 
     /// Reduces rows as they are mapped, in the order of the input, which affects sums of floats.
     async fn total(&self, reducer: &BuiltinReducer, work: Work<'_>) -> Result<(), ViewError> {
-        let printer = work.printer;
+        let (printer, progress) = (work.printer, work.progress);
         let totals = RefCell::new(Totals::new(reducer, self.args.grouping()));
         let run = Run {
             order: Order::AsRead,
             ..work.run
         };
-        self.map(&totals, work.processes, work.input, run).await?;
-        work.progress.end();
+        self.map(&totals, Work { run, ..work }).await?;
+        progress.end();
         for line in totals.into_inner().results() {
             wanted(printer.print(&line?).await)?;
         }
@@ -396,10 +381,11 @@ impl Job<'_> {
     }
 
     async fn collect(&self, work: Work<'_>) -> Result<(), ViewError> {
-        let (printer, processes) = (work.printer, work.processes);
+        let (printer, progress) = (work.printer, work.progress);
+        let (processes, width) = (work.processes, work.run.width);
         let rows = RefCell::new(Rows::default());
-        self.map(&rows, processes, work.input, work.run).await?;
-        work.progress.end();
+        self.map(&rows, work).await?;
+        progress.end();
         let mut rows = rows.into_inner();
         rows.sort();
         if let Some(Reducer::Source(source)) = &self.reducer {
@@ -407,7 +393,7 @@ impl Job<'_> {
             let plan = ReducePlan {
                 source,
                 grouping: self.args.grouping(),
-                width: work.run.width,
+                width,
             };
             view::reduce(&self.view.language, processes, &rows, plan, write).await?;
         } else {
@@ -488,15 +474,6 @@ impl Job<'_> {
                 CliError::new(Exit::Io, error.to_string(), "read them to the end")
             }
         }
-    }
-}
-
-/// Waits until a user interrupts the program.
-async fn interrupt() {
-    match signal(SignalKind::interrupt()) {
-        Ok(mut interrupt) => drop(interrupt.recv().await),
-        // An interrupt then ends the program silently.
-        Err(_) => std::future::pending().await,
     }
 }
 

@@ -7,15 +7,18 @@
 use std::io::{self, Write};
 use std::ops::ControlFlow;
 
+use serde::Serialize;
+use serde_json::json;
+
 use super::exit::{CliError, CliResult};
 
-/// A sink for lines.
+/// A sink for lines: standard output, except in tests.
 #[derive(Debug)]
-pub struct Output<W> {
+pub struct Output<W = io::StdoutLock<'static>> {
     sink: W,
 }
 
-impl Output<io::StdoutLock<'static>> {
+impl Output {
     /// Returns the program's standard output.
     pub fn standard() -> Self {
         Self {
@@ -25,26 +28,13 @@ impl Output<io::StdoutLock<'static>> {
 }
 
 impl<W: Write> Output<W> {
-    /// Returns an output on top of `sink`.
-    pub fn new(sink: W) -> Self {
-        Self { sink }
-    }
-
-    /// Writes `text` and flushes it. `Break`: the reader has closed, so further output is pointless.
+    /// Writes text or bytes and flushes them. `Break`: the reader has closed, so further output is pointless.
     ///
     /// # Errors
     /// Any write failure except a closed pipe; the host's fault.
-    pub fn write(&mut self, text: &str) -> CliResult<ControlFlow<()>> {
-        self.write_bytes(text.as_bytes())
-    }
-
-    /// Writes `bytes` in the same way.
-    ///
-    /// # Errors
-    /// As [`Output::write`].
-    pub(crate) fn write_bytes(&mut self, bytes: &[u8]) -> CliResult<ControlFlow<()>> {
-        let written = self.sink.write_all(bytes).and_then(|()| self.sink.flush());
-        match written {
+    pub fn write(&mut self, text: impl AsRef<[u8]>) -> CliResult<ControlFlow<()>> {
+        let written = self.sink.write_all(text.as_ref());
+        match written.and_then(|()| self.sink.flush()) {
             Ok(()) => Ok(ControlFlow::Continue(())),
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(ControlFlow::Break(())),
             Err(error) => Err(CliError::io("standard output", &error)),
@@ -58,6 +48,15 @@ impl<W: Write> Output<W> {
 /// As [`Output::write`].
 pub fn print(text: &str) -> CliResult {
     Output::standard().write(text).map(drop)
+}
+
+/// Returns a value as one line of JSON, or as text.
+pub(super) fn json_or(json: bool, value: &impl Serialize, text: impl FnOnce() -> String) -> String {
+    if json {
+        json!(value).to_string() + "\n"
+    } else {
+        text()
+    }
 }
 
 /// Writes `text` to standard error.
@@ -85,13 +84,17 @@ mod tests {
 
     #[test]
     fn a_closed_pipe_ends_the_output_without_an_error() {
-        let mut output = Output::new(Failing(io::ErrorKind::BrokenPipe));
+        let mut output = Output {
+            sink: Failing(io::ErrorKind::BrokenPipe),
+        };
         assert_eq!(output.write("x"), Ok(ControlFlow::Break(())));
     }
 
     #[test]
     fn a_full_device_is_an_error() {
-        let mut output = Output::new(Failing(io::ErrorKind::StorageFull));
+        let mut output = Output {
+            sink: Failing(io::ErrorKind::StorageFull),
+        };
         let error = output.write("x").expect_err("the device is full");
         assert_eq!(error.code, Exit::Io);
     }

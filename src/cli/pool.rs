@@ -4,19 +4,17 @@
 //! PROMISES  No option carries a command: a pool names a language of the service's configuration.
 //! LIMITS    Changes last until the service is restarted; permanent ones belong in `[pools.NAME]`.
 
-use std::path::Path;
-
 use clap::Subcommand;
-use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use serde::Deserialize;
+use serde_json::{Map, Value};
 
-use crate::client::{PoolChange, ServiceError, path, with_query};
+use crate::client::{PoolChange, path, with_query};
 use crate::config::PoolConfig;
-use crate::query_server::status::{DaemonStatus, PoolStatus, ProcStatus};
+use crate::query_server::status::{DaemonStatus, ProcStatus};
 
-use super::exit::{CliError, CliResult, Exit};
-use super::output;
-use super::service_socket::{Service, SocketArgs, block_on};
+use super::exit::{CliResult, Exit};
+use super::output::{self, json_or};
+use super::service_socket::{Service, SocketArgs, block_on, explained};
 use super::status_table;
 use super::terminal::TableArgs;
 
@@ -212,7 +210,16 @@ pub fn run(args: &Args) -> CliResult {
 }
 
 async fn perform(args: &Args) -> CliResult<String> {
-    let service = Service::at(&args.socket, mistake);
+    // The caller's mistakes are like those in the command line, except the name of a missing object.
+    let service = Service::at(&args.socket, |_, said| {
+        let codes = [
+            ("not_found", Exit::NotFound),
+            ("bad_request", Exit::Usage),
+            ("file_exists", Exit::Usage),
+        ];
+        let hint = "`settee pool list` shows the pools, docs/configuration.md the settings";
+        explained(said, &codes, hint)
+    });
     let json = args.json;
     let changed = |Changed { changes }| {
         let text = || {
@@ -222,12 +229,12 @@ async fn perform(args: &Args) -> CliResult<String> {
                 changes.iter().map(|change| format!("{change}\n")).collect()
             }
         };
-        shown(json, &changes, text)
+        json_or(json, &changes, text)
     };
     Ok(match &args.action {
         Action::List(table) => {
             let pools = service.get::<DaemonStatus>("/_status").await?.pools;
-            shown(json, &pools, || status_table::pools(&pools, table.layout()))
+            json_or(json, &pools, || status_table::pools(&pools, table.layout()))
         }
         Action::Add(add) => {
             let path = add.plan.path(&add.name, "add");
@@ -261,19 +268,14 @@ async fn perform(args: &Args) -> CliResult<String> {
             } else {
                 "was not throttled"
             };
-            shown(json, &lifted, || format!("{name} {text}\n"))
+            json_or(json, &lifted, || format!("{name} {text}\n"))
         }
         Action::Procs { name, table } => {
-            let pool = PoolStatus {
-                name: name.clone(),
-                procs: service
-                    .get::<Procs>(&path(["_pools", name, "_procs"]))
-                    .await?
-                    .procs,
-                ..PoolStatus::default()
-            };
-            shown(json, &pool.procs, || {
-                status_table::processes(std::slice::from_ref(&pool), table.layout())
+            let path = path(["_pools", name, "_procs"]);
+            let procs = service.get::<Procs>(&path).await?.procs;
+            json_or(json, &procs, || {
+                let procs = procs.iter().map(|proc| (name.as_str(), proc));
+                status_table::processes(procs, table.layout())
             })
         }
     })
@@ -283,29 +285,6 @@ async fn perform(args: &Args) -> CliResult<String> {
 #[derive(Deserialize)]
 struct Procs {
     procs: Vec<ProcStatus>,
-}
-
-/// Returns a value as one line of JSON, or as text.
-fn shown(json: bool, value: &impl Serialize, text: impl FnOnce() -> String) -> String {
-    if json {
-        json!(value).to_string() + "\n"
-    } else {
-        text()
-    }
-}
-
-/// Treats the caller's mistakes like those in the command line, except the name of a missing object.
-fn mistake(_: &Path, said: &ServiceError) -> Option<CliError> {
-    let code = match &*said.name {
-        "not_found" => Exit::NotFound,
-        "bad_request" | "file_exists" => Exit::Usage,
-        _ => return None,
-    };
-    Some(CliError::new(
-        code,
-        said.reason_text(),
-        "`settee pool list` shows the pools, docs/configuration.md the settings",
-    ))
 }
 
 #[cfg(test)]

@@ -2,10 +2,8 @@
 //!
 //! SUMMARY   Prints the service's answer, as a table or unchanged; with `--watch`, repeatedly until interrupted.
 
-use serde_json::value::RawValue;
-
-use super::exit::{CliError, CliResult, Exit};
-use super::service_socket::{Service, SocketArgs, block_on};
+use super::exit::{CliResult, Exit};
+use super::service_socket::{Service, SocketArgs, block_on, explained};
 use super::status_table;
 use super::table::{
     Cell, Layout, columns, count, duration, microseconds, number, or_dash, state, text,
@@ -48,31 +46,16 @@ pub struct Args {
 /// # Errors
 /// See the exit codes above.
 pub fn run(args: &Args) -> CliResult {
-    block_on(async {
-        let service = Service::at(&args.socket, |_, said| {
-            (said.name == "not_found").then(|| {
-                CliError::new(
-                    Exit::NotFound,
-                    said.reason_text(),
-                    "`settee pool list` shows the pools",
-                )
-            })
-        });
-        let ask = async || {
-            let procs: Box<RawValue> = service
-                .get(&with_query(
-                    "/_procs",
-                    args.pool.iter().map(|pool| ("pool", pool.clone())),
-                ))
-                .await?;
-            Ok(if args.watch.json {
-                format!("{}\n", procs.get())
-            } else {
-                table(&service.read("the answer", &procs)?, args.watch.layout())
-            })
-        };
-        args.watch.show(ask).await
-    })
+    let service = Service::at(&args.socket, |_, said| {
+        explained(
+            said,
+            &[("not_found", Exit::NotFound)],
+            "`settee pool list` shows the pools",
+        )
+    });
+    let pool = args.pool.iter().map(|pool| ("pool", pool.clone()));
+    let path = with_query("/_procs", pool);
+    block_on(args.watch.show_table(&service, &path, table))
 }
 
 fn table(page: &ProcPage, layout: Layout) -> String {

@@ -25,7 +25,6 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
 use crate::actors::language::Registry;
-use crate::actors::proc_manager::ProcManager;
 use crate::actors::replication_job::ReplicationJob;
 use crate::app::replication::job_settings;
 use crate::auth::rights::CallerLimits;
@@ -36,8 +35,7 @@ use crate::logging::Logging;
 use crate::messages::replication_job::{
     JobEnd, JobEvent, JobNews, JobSettings, JobStart, NewRun, StopJob,
 };
-use crate::otp::registered_name::RegisteredName;
-use crate::otp::tell::Tell;
+use crate::otp::Tell;
 use crate::replicator;
 use replication::counters::Stats;
 use replication::crash::Crash;
@@ -161,15 +159,15 @@ pub(super) fn run(args: &Args, languages: &Registry) -> CliResult {
 
 /// Reports an error of the command line by its argument, without the value, which may have a password.
 fn wrong_replication(error: &SpecError) -> CliError {
-    let what = match error.side {
-        Some(side) => format!("{}: {}", side.to_uppercase(), error.text),
-        None => error.text.clone(),
-    };
-    let hint = match error.side {
-        Some(_) => "write it as http://host:5984/db; `settee replicate --help` has more",
-        None => "see `settee replicate --help`",
-    };
-    CliError::new(Exit::Usage, what, hint)
+    match error.side {
+        Some(side) => CliError::at(
+            Exit::Usage,
+            side.to_uppercase(),
+            &error.text,
+            "write it as http://host:5984/db; `settee replicate --help` has more",
+        ),
+        None => CliError::new(Exit::Usage, &error.text, "see `settee replicate --help`"),
+    }
 }
 
 /// Compares both sides of a replication without running it; `refused` lists known refusals of the target. Returns
@@ -254,7 +252,15 @@ impl Run<'_> {
             FilterAt::Settee => Some(Pool::start(&self.config, self.languages, &self.log)?),
         };
         let filters = match &pool {
-            Some(pool) => filters_of(pool.manager()),
+            Some(pool) => {
+                // Filters run in the processes of this thread's manager.
+                let manager = pool.manager();
+                filter_pool(move || {
+                    let caller = Caller::new(manager.clone());
+                    caller.hold_to(Some(CallerLimits::of_other_databases()));
+                    QueryServers::new(caller)
+                })
+            }
             None => FilterPool::none(),
         };
         let done = self.replicate_and_compare(filters).await;
@@ -265,7 +271,11 @@ impl Run<'_> {
     }
 
     async fn replicate_and_compare(mut self, filters: FilterPool) -> CliResult<bool> {
-        let prepared = self.prepare().await?;
+        let http = http_client(&self.config.replicator, &self.log)?;
+        let identity = identity::of(&self.config, &self.log).await;
+        let code = self.filter_code(&http).await?;
+        let id = replication_id(&self.replication, &identity, code.as_deref());
+        let prepared = Prepared { http, identity, id };
         if self.replicates && !self.replicate(&prepared, filters.clone()).await? {
             return Ok(false);
         }
@@ -321,14 +331,6 @@ impl Run<'_> {
             JobEnd::Stopped => Ok(false),
             JobEnd::Crashed(crash) => Err(explain(crash)),
         }
-    }
-
-    async fn prepare(&self) -> CliResult<Prepared> {
-        let http = http_client(&self.config.replicator, &self.log)?;
-        let identity = identity::of(&self.config, &self.log).await;
-        let code = self.filter_code(&http).await?;
-        let id = replication_id(&self.replication, &identity, code.as_deref());
-        Ok(Prepared { http, identity, id })
     }
 
     fn start(
@@ -396,15 +398,6 @@ pub(super) fn http_client(config: &Replicator, log: &Logger) -> CliResult<Http> 
             error.to_string(),
             "correct it in [replicator]",
         )
-    })
-}
-
-/// Returns filters that run in the processes of a manager on this thread.
-fn filters_of(manager: RegisteredName<ProcManager>) -> FilterPool {
-    filter_pool(move || {
-        let caller = Caller::new(manager.clone());
-        caller.hold_to(Some(CallerLimits::of_other_databases()));
-        QueryServers::new(caller)
     })
 }
 

@@ -25,11 +25,11 @@ use crate::config::{Loaded, Log, LogFormat, LogLevel, Sources, generated};
 use crate::logging::{Logging, Reopener, libraries};
 use crate::messages::config_listener::Reload;
 use crate::operations::Route;
-use crate::otp::pid::ExitReason;
+use crate::otp::ExitReason;
 use crate::tls::CertificateError;
 use child::cell::OwnGroups;
 use child::watches::{self, WATCHES_MIN};
-use store::{OpenProblem, StoreError};
+use store::{OpenError, OpenProblem, StoreError};
 
 use super::config_args::ConfigArgs;
 use super::exit::{CliError, CliResult, Exit, IoAt};
@@ -285,7 +285,9 @@ fn reload(app: &Daemon, files: Vec<Reopener>, log: Logger) {
         Route::ReloadConfig.into(),
     );
     actix_rt::spawn(async move {
-        service_manager::notify_reloading();
+        if let Ok(now) = NotifyState::monotonic_usec_now() {
+            service_manager::notify(&[NotifyState::Reloading, now]);
+        }
         for file in files {
             reopen(file, &log).await;
         }
@@ -331,16 +333,20 @@ fn outcome(reason: &ExitReason) -> CliResult {
 
 impl From<StartError> for CliError {
     fn from(error: StartError) -> Self {
-        let mut message = error.to_string();
+        let message = error.to_string();
         let (code, hint): (Exit, String) = match error {
-            StartError::Socket(error) => (socket_code(&error), error.remedy().into()),
+            StartError::Socket(error) => {
+                let code = match &error {
+                    SocketError::InUse(_) => Exit::TryAgain,
+                    SocketError::NotOurs { .. } => Exit::Config,
+                    SocketError::Exposed { .. } | SocketError::System { .. } => Exit::NoPermission,
+                };
+                (code, error.remedy().into())
+            }
             StartError::Address(error) => (listen_code(error.source.kind()), error.remedy()),
             StartError::Service(error) => (listen_code(error.kind), error.remedy.into()),
             StartError::Inherited(error) => (Exit::Config, error.remedy().into()),
-            StartError::Store(StoreError::Open(error)) => {
-                message = error.to_string();
-                (open_code(&error.problem), error.remedy().into())
-            }
+            StartError::Store(StoreError::Open(error)) => return error.into(),
             StartError::Store(_) => (Exit::Io, "look at the disk".into()),
             StartError::Shared(error) => (Exit::Config, error.remedy().into()),
             StartError::Certificate(_) => (Exit::Config, CertificateError::remedy().into()),
@@ -355,21 +361,15 @@ impl From<StartError> for CliError {
     }
 }
 
-/// Returns the exit code for a store that cannot be opened.
-pub(super) fn open_code(problem: &OpenProblem) -> Exit {
-    match problem {
-        OpenProblem::InUse | OpenProblem::Database(_) | OpenProblem::Limit(_) => Exit::TryAgain,
-        OpenProblem::Refused(_) | OpenProblem::Rights(_) => Exit::Config,
-        OpenProblem::Io(io::ErrorKind::PermissionDenied, _) => Exit::NoPermission,
-        _ => Exit::Io,
-    }
-}
-
-fn socket_code(error: &SocketError) -> Exit {
-    match error {
-        SocketError::InUse(_) => Exit::TryAgain,
-        SocketError::NotOurs { .. } => Exit::Config,
-        SocketError::Exposed { .. } | SocketError::System { .. } => Exit::NoPermission,
+impl From<OpenError> for CliError {
+    fn from(error: OpenError) -> Self {
+        let code = match &error.problem {
+            OpenProblem::InUse | OpenProblem::Database(_) | OpenProblem::Limit(_) => Exit::TryAgain,
+            OpenProblem::Refused(_) | OpenProblem::Rights(_) => Exit::Config,
+            OpenProblem::Io(io::ErrorKind::PermissionDenied, _) => Exit::NoPermission,
+            _ => Exit::Io,
+        };
+        Self::new(code, error.to_string(), error.remedy())
     }
 }
 

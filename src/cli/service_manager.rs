@@ -10,19 +10,12 @@ use tokio::time::MissedTickBehavior;
 
 use crate::actors::proc_manager::ProcManager;
 use crate::messages::proc_manager::GetProcCount;
-use crate::otp::registered_name::RegisteredName;
+use crate::otp::RegisteredName;
 
 /// Sends states to the socket in `NOTIFY_SOCKET`. Notifications may be lost: an unreachable service manager is
 /// ignored.
 pub(super) fn notify(states: &[NotifyState]) {
     let _ = sd_notify::notify(states);
-}
-
-/// Reports the beginning of a reload; `Ready` reports its end.
-pub(super) fn notify_reloading() {
-    if let Ok(now) = NotifyState::monotonic_usec_now() {
-        notify(&[NotifyState::Reloading, now]);
-    }
 }
 
 /// Notifies the service manager twice in each watchdog period that the pool works: each beat follows an answer of the

@@ -4,12 +4,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use bytes::Bytes;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
-use crate::client::{ClientError, Operator, Pieces, ServiceError};
+use crate::client::{ClientError, Operator, ServiceError};
 use crate::config::Surroundings;
 
 use super::exit::{CliError, CliResult, EVENT_LOOP, Exit};
@@ -76,9 +75,20 @@ pub fn block_on<T>(work: impl Future<Output = CliResult<T>>) -> CliResult<T> {
 /// applies.
 type Explain = fn(&Path, &ServiceError) -> Option<CliError>;
 
+/// An [`Explain`] by the name of the error: its code, the service's reason, and this hint.
+pub(super) fn explained(
+    said: &ServiceError,
+    codes: &[(&str, Exit)],
+    hint: &str,
+) -> Option<CliError> {
+    let (_, code) = codes.iter().find(|(name, _)| said.name == *name)?;
+    Some(CliError::new(*code, said.reason_text(), hint))
+}
+
 /// The running service, for management.
 pub struct Service {
-    operator: Operator,
+    /// For requests that have no method here: see [`Service::answer`].
+    pub(super) operator: Operator,
     /// Its address.
     pub socket: PathBuf,
     explain: Explain,
@@ -104,30 +114,6 @@ impl Service {
         self.answer(self.operator.get(path)).await
     }
 
-    /// Like [`Service::get`], for text.
-    ///
-    /// # Errors
-    /// See [`Service::get`].
-    pub async fn text(&self, path: &str) -> CliResult<String> {
-        self.answer(self.operator.text(path)).await
-    }
-
-    /// Like [`Service::get`], for a long answer: it is read with [`Service::next`].
-    ///
-    /// # Errors
-    /// See [`Service::get`].
-    pub(super) async fn open(&self, path: &str) -> CliResult<Pieces> {
-        self.answer(self.operator.open(path)).await
-    }
-
-    /// Returns the next piece of a long answer, within [`ANSWER_TIMEOUT`]; `None` at the end.
-    ///
-    /// # Errors
-    /// See [`Service::get`].
-    pub(super) async fn next(&self, pieces: &mut Pieces) -> CliResult<Option<Bytes>> {
-        self.answer(pieces.next()).await
-    }
-
     /// Posts a value to a path.
     ///
     /// # Errors
@@ -138,20 +124,6 @@ impl Service {
         body: &impl Serialize,
     ) -> CliResult<T> {
         self.answer(self.operator.post(path, body)).await
-    }
-
-    /// Like [`Service::post`], with a longer timeout.
-    ///
-    /// # Errors
-    /// See [`Service::get`].
-    pub(super) async fn post_within<T: DeserializeOwned>(
-        &self,
-        timeout: Duration,
-        path: &str,
-        body: &impl Serialize,
-    ) -> CliResult<T> {
-        self.answer_within(timeout, self.operator.post(path, body))
-            .await
     }
 
     /// Puts a value at a path.
@@ -174,14 +146,22 @@ impl Service {
         self.answer(self.operator.delete(path)).await
     }
 
-    async fn answer<T>(
+    /// Waits for an answer to [`Service::operator`], at most [`ANSWER_TIMEOUT`].
+    ///
+    /// # Errors
+    /// See [`Service::get`].
+    pub(super) async fn answer<T>(
         &self,
         answer: impl Future<Output = Result<T, ClientError>>,
     ) -> CliResult<T> {
         self.answer_within(ANSWER_TIMEOUT, answer).await
     }
 
-    async fn answer_within<T>(
+    /// Like [`Service::answer`], with another timeout.
+    ///
+    /// # Errors
+    /// See [`Service::get`].
+    pub(super) async fn answer_within<T>(
         &self,
         timeout: Duration,
         answer: impl Future<Output = Result<T, ClientError>>,

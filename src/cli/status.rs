@@ -147,21 +147,19 @@ fn check_fleet(health: &FleetHealth) -> CliResult {
         .iter()
         .map(|(told, one)| line(&format!("{}: ", told.daemon), one))
         .collect();
-    for Health {
-        daemon, omitted, ..
-    } in daemons().filter(|told| told.omitted > 0)
-    {
-        text += &printable(&format!(
-            "{daemon}: {omitted} further problems: settee status --check on its machine lists all"
-        ));
-        text.push('\n');
-    }
-    for Health { daemon, .. } in daemons().filter(|told| told.status == "unknown") {
-        text += &printable(&format!(
-            "UNKNOWN: {daemon}: it has not reported problems: it has just started, or is of an earlier version"
-        ));
-        text.push('\n');
-    }
+    let further = daemons().filter(|told| told.omitted > 0).map(|told| {
+        format!(
+            "{}: {} further problems: settee status --check on its machine lists all",
+            told.daemon, told.omitted
+        )
+    });
+    let silent = daemons().filter(|told| told.status == "unknown").map(|told| {
+        format!(
+            "UNKNOWN: {}: it has not reported problems: it has just started, or is of an earlier version",
+            told.daemon
+        )
+    });
+    text.extend(further.chain(silent).map(|told| printable(&told) + "\n"));
     print(&text)?;
     let omitted: u64 = daemons().map(|told| told.omitted).sum();
     checked(&health.status, all.len() + omitted as usize)

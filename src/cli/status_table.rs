@@ -21,10 +21,14 @@ pub(super) fn table(status: &DaemonStatus, layout: Layout) -> String {
         status.stale_proc_count,
         count(status.pools.len(), "pool"),
     );
+    let procs = status
+        .pools
+        .iter()
+        .flat_map(|pool| pool.procs.iter().map(|proc| (pool.name.as_str(), proc)));
     let shown = [
         pools(&status.pools, layout),
         columns(status.services.iter().map(service_row), layout),
-        processes(&status.pools, layout),
+        processes(procs, layout),
     ]
     .into_iter()
     .filter(|table| !table.is_empty());
@@ -70,15 +74,19 @@ pub(super) fn pools(pools: &[PoolStatus], layout: Layout) -> String {
     columns(pools.iter().map(pool_row), layout)
 }
 
-/// Returns the processes of pools as text, a line each below the titles; nothing without any.
-pub(super) fn processes(pools: &[PoolStatus], layout: Layout) -> String {
-    let procs = pools
-        .iter()
-        .flat_map(|pool| pool.procs.iter().map(|proc| proc_row(&pool.name, proc)));
-    columns(procs, layout)
+/// Returns processes of these pools as text, a line each below the titles; nothing without any.
+pub(super) fn processes<'a>(
+    procs: impl Iterator<Item = (&'a str, &'a ProcStatus)>,
+    layout: Layout,
+) -> String {
+    columns(procs.map(|(pool, proc)| proc_row(pool, proc)), layout)
 }
 
 fn pool_row(pool: &PoolStatus) -> Vec<Cell> {
+    // The abilities that its query servers are known to lack.
+    let abilities = pool.abilities.iter();
+    let lacks = abilities.filter(|(_, able)| **able == Some(false));
+    let lacks = joined(lacks.map(|(name, _)| name.clone()), ",");
     vec![
         text("POOL", &pool.name).whole(),
         text("LANGUAGE", &pool.language).rank(3),
@@ -96,7 +104,7 @@ fn pool_row(pool: &PoolStatus) -> Vec<Cell> {
         )
         .rank(2),
         state("STATE", or_dash(joined(pool_states(pool), ", "))),
-        text("LACKS", or_dash(joined(lacks(pool), ","))).rank(8),
+        text("LACKS", or_dash(lacks)).rank(8),
         text("CELL", or_dash(pool.sandbox.as_ref().map(cell))).rank(4),
         text("COMMAND", &pool.command).rank(9),
     ]
@@ -121,14 +129,6 @@ fn trouble(throttled_ms: Option<u64>, stressed_ms: Option<u64>) -> impl Iterator
         .chain(stressed_ms.map(|ms| format!("stress {}", duration(ms))))
 }
 
-/// The abilities that a pool's query servers are known to lack.
-fn lacks(pool: &PoolStatus) -> impl Iterator<Item = String> {
-    pool.abilities
-        .iter()
-        .filter(|(_, able)| **able == Some(false))
-        .map(|(name, _)| name.clone())
-}
-
 /// The mode of a pool's cells, whether they cannot be made, and the missing layers.
 fn cell(sandbox: &SandboxStatus) -> String {
     let broken = sandbox.error.as_ref().map(|_| "cannot be made".to_owned());
@@ -138,7 +138,7 @@ fn cell(sandbox: &SandboxStatus) -> String {
     joined(parts.into_iter().flatten(), ", ").unwrap_or_default()
 }
 
-fn joined(texts: impl Iterator<Item = String>, separator: &str) -> Option<String> {
+pub(super) fn joined(texts: impl Iterator<Item = String>, separator: &str) -> Option<String> {
     let joined = texts.collect::<Vec<_>>().join(separator);
     Some(joined).filter(|joined| !joined.is_empty())
 }

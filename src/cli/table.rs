@@ -116,6 +116,12 @@ pub(super) fn columns(rows: impl Iterator<Item = Vec<Cell>>, layout: Layout) -> 
         .collect()
 }
 
+/// Ends a table that has rows with an empty line.
+pub(super) fn spaced(table: String) -> String {
+    let end = if table.is_empty() { "" } else { "\n" };
+    table + end
+}
+
 /// The gap between two columns.
 const GAP: &str = "  ";
 

@@ -5,6 +5,7 @@
 //!           [`frame`] cuts a text to the screen.
 
 use std::io::{self, IsTerminal, Write};
+use std::time::Duration;
 
 use rustix::termios::{Winsize, tcgetwinsize};
 use slog::{Drain, OwnedKVList, Record};
@@ -61,6 +62,12 @@ pub(super) fn clear_line() {
     if io::stderr().is_terminal() {
         draw_line("");
     }
+}
+
+/// Returns a rate for the progress line.
+#[expect(clippy::cast_precision_loss, reason = "rates are rounded anyway")]
+pub(super) fn per_second(count: u64, elapsed: Duration) -> f64 {
+    count as f64 / elapsed.as_secs_f64().max(0.001)
 }
 
 /// Returns the height of standard output's terminal, in rows.

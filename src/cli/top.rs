@@ -9,15 +9,14 @@ use std::path::PathBuf;
 use clap::builder::PossibleValuesParser;
 use strum::VariantNames;
 
-use serde_json::value::RawValue;
-
 use super::exit::{CliError, CliResult, Exit};
 use super::service_socket::{SocketArgs, block_on};
 use super::table::{Cell, Layout, columns, count, microseconds, number, or_dash, text};
 use super::watch::WatchArgs;
 use crate::client::with_query;
-use crate::messages::function_costs::{CostsPage, CostsRow, Period, SortBy};
-use crate::messages::tenant_costs::{TenantCostsPage, TenantSort};
+use crate::messages::costs::{
+    CostsPage, CostsRow, Period, SortBy, TenantCostsPage, TenantCostsQuery,
+};
 
 /// Options of `settee top`.
 #[derive(clap::Args)]
@@ -68,34 +67,24 @@ pub struct Args {
 /// # Errors
 /// See the exit codes above.
 pub fn run(args: &Args) -> CliResult {
-    block_on(async {
-        if args.by_db {
-            return databases(args).await;
-        }
-        let service = args.socket.service();
-        let ask = async || {
-            let query = [
-                ("period", args.period.clone()),
-                ("sort", args.sort.clone()),
-                ("limit", args.limit.to_string()),
-            ];
-            let costs: Box<RawValue> = service.get(&with_query("/_functions", query)).await?;
-            Ok(if args.watch.json {
-                format!("{}\n", costs.get())
-            } else {
-                table(&service.read("the answer", &costs)?, args.watch.layout())
-            })
-        };
-        args.watch.show(ask).await
-    })
+    if args.by_db {
+        return block_on(databases(args));
+    }
+    let query = [
+        ("period", args.period.clone()),
+        ("sort", args.sort.clone()),
+        ("limit", args.limit.to_string()),
+    ];
+    let (service, path) = (args.socket.service(), with_query("/_functions", query));
+    block_on(args.watch.show_table(&service, &path, table))
 }
 
 async fn databases(args: &Args) -> CliResult {
-    let sort: TenantSort = args.sort.parse().map_err(|_| {
+    let query = TenantCostsQuery::of(Some(&args.sort), None, None).map_err(|_| {
         CliError::new(
             Exit::Usage,
             format!("--by {} is for functions only", args.sort),
-            format!("choose from {}", TenantSort::VARIANTS.join(", ")),
+            format!("choose from {}", SortBy::OF_TENANTS.join(", ")),
         )
     })?;
     let before = args.since.as_deref().map(by_db::saved).transpose()?;
@@ -109,7 +98,10 @@ async fn databases(args: &Args) -> CliResult {
         Ok(if args.watch.json {
             format!("{}\n", serde_json::json!(costs))
         } else {
-            by_db::table(&by_db::first(costs, sort, args.limit), args.watch.layout())
+            by_db::table(
+                &by_db::first(costs, query.sort, args.limit),
+                args.watch.layout(),
+            )
         })
     };
     args.watch.show(ask).await

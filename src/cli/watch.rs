@@ -4,8 +4,12 @@ use std::io::{IsTerminal, stdout};
 use std::ops::ControlFlow;
 use std::time::Duration;
 
+use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
+
 use super::exit::CliResult;
 use super::output::Output;
+use super::service_socket::Service;
 use super::table::Layout;
 use super::terminal::{self, TableArgs};
 
@@ -31,6 +35,27 @@ impl WatchArgs {
         self.table.layout()
     }
 
+    /// Prints the service's answer to a path, as a table or unchanged, like [`WatchArgs::show`].
+    ///
+    /// # Errors
+    /// Those of [`Service::get`], and a failure of standard output.
+    pub(super) async fn show_table<T: DeserializeOwned>(
+        &self,
+        service: &Service,
+        path: &str,
+        table: fn(&T, Layout) -> String,
+    ) -> CliResult {
+        self.show(async || {
+            let answer: Box<RawValue> = service.get(path).await?;
+            Ok(if self.json {
+                format!("{}\n", answer.get())
+            } else {
+                table(&service.read("the answer", &answer)?, self.layout())
+            })
+        })
+        .await
+    }
+
     /// Prints the result of `ask`: once, or with `--watch` repeatedly until the output is closed.
     ///
     /// # Errors
@@ -48,7 +73,7 @@ impl WatchArgs {
             } else {
                 text
             };
-            let shown = output.write(&text)?;
+            let shown = output.write(text)?;
             if !self.watch || shown == ControlFlow::Break(()) {
                 return Ok(());
             }

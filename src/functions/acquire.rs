@@ -12,11 +12,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::{FunctionError, QueryServers};
+use super::{FunctionError, FunctionResult, QueryServers};
 use crate::functions::caller::get_clean_proc;
 use crate::messages::function::{InDdoc, InLanguage};
-use crate::messages::proc_manager::CallError;
-use crate::messages::proc_manager::{Lease, Want};
+use crate::messages::proc_manager::{CallError, Lease, Want};
 use crate::messages::process::PromptError;
 use crate::query_server::abilities::Ability;
 use crate::query_server::language::LanguageName;
@@ -55,7 +54,7 @@ impl QueryServers {
         (want, timeout): TimedWant,
         line: Bytes,
         is_fenced: bool,
-    ) -> Result<(Lease, Answer), FunctionError> {
+    ) -> FunctionResult<(Lease, Answer)> {
         let mut together = true;
         let get = async || self.caller.get_proc(want.clone(), timeout).await;
         let reset = async |lease: &Lease| {
@@ -72,8 +71,8 @@ impl QueryServers {
         &self,
         want: TimedWant,
         line: Bytes,
-        read: impl FnOnce(Bytes) -> Result<T, FunctionError>,
-    ) -> Result<T, FunctionError> {
+        read: impl FnOnce(Bytes) -> FunctionResult<T>,
+    ) -> FunctionResult<T> {
         // A command that begins a list leaves it open, and a `reset` must not follow.
         let is_fenced = Command::of(&line) != Some(Command::OpenList);
         let (lease, answer) = self.prompt_clean(want, line, is_fenced).await?;
@@ -87,7 +86,7 @@ impl QueryServers {
         &self,
         language: &LanguageName,
         ability: Ability,
-    ) -> Result<(), FunctionError> {
+    ) -> FunctionResult<()> {
         Ok(self
             .caller
             .require(language, ability)
@@ -97,7 +96,7 @@ impl QueryServers {
 }
 
 /// Returns a process to its pool; an error in `result` tells whether the process is still usable.
-pub(super) async fn give_back<T>(lease: Lease, result: &Result<T, FunctionError>) {
+pub(super) async fn give_back<T>(lease: Lease, result: &FunctionResult<T>) {
     let status = result
         .as_ref()
         .err()

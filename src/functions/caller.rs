@@ -20,8 +20,7 @@ use crate::messages::proc_manager::{
 use crate::messages::process::{
     AnswerSender, AnswerTo, Frame, Prompt, PromptError, ResetAndAnswer,
 };
-use crate::otp::pid::{Pid, PidGuard};
-use crate::otp::tell::Tell;
+use crate::otp::{Pid, PidGuard, Tell};
 use crate::query_server::abilities::Ability;
 use crate::query_server::call::Call;
 use crate::query_server::language::LanguageName;
@@ -219,12 +218,10 @@ impl Caller {
         language: &LanguageName,
         ability: Ability,
     ) -> Result<(), GetProcError> {
-        let language = language.clone();
-        let limits = self.shared.limits.borrow().clone();
         let question = Require {
-            language,
+            language: language.clone(),
             ability,
-            limits,
+            limits: self.shared.limits.borrow().clone(),
         };
         let call = self.shared.address.borrow().require.send(question);
         call.await.unwrap_or_else(|_| Err(self.manager_is_gone()))

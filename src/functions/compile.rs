@@ -5,7 +5,7 @@
 use bytes::Bytes;
 
 use super::decode::{broken, text};
-use super::{FunctionError, FunctionErrorKind, QueryServers};
+use super::{FunctionErrorKind, FunctionResult, QueryServers};
 use crate::messages::client_error::Place;
 use crate::messages::function::TryCompile;
 use crate::messages::proc_manager::CallError;
@@ -17,8 +17,8 @@ impl QueryServers {
     ///
     /// # Errors
     /// `compilation_error` with the reference's message if it does not compile, or if compiling it ends the query
-    /// server; see [`FunctionError`] for the rest.
-    pub async fn try_compile(&self, call: &TryCompile) -> Result<(), FunctionError> {
+    /// server; see [`FunctionError`](super::FunctionError) for the rest.
+    pub async fn try_compile(&self, call: &TryCompile) -> FunctionResult<()> {
         let line = prompt::line(&("add_fun", &call.fun));
         self.prompt_once(call.at.want(), line, |answer| accepted(&answer))
             .await
@@ -41,7 +41,7 @@ impl QueryServers {
 }
 
 /// Requires the answer `true`.
-pub(super) fn accepted(answer: &Bytes) -> Result<(), FunctionError> {
+pub(super) fn accepted(answer: &Bytes) -> FunctionResult<()> {
     if text(answer) == "true" {
         return Ok(());
     }

@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 
 use super::scrub::scrub;
-use super::{FunctionError, QueryServers};
+use super::{FunctionResult, QueryServers};
 use crate::messages::client_error::Place;
 use crate::messages::function::{DdocPrompt, InDdoc};
 use crate::query_server::prompt;
@@ -36,8 +36,8 @@ impl QueryServers {
     /// from the request among its arguments.
     ///
     /// # Errors
-    /// See [`FunctionError`].
-    pub async fn ddoc_prompt(&self, call: &DdocPrompt) -> Result<Bytes, FunctionError> {
+    /// See [`FunctionError`](super::FunctionError).
+    pub async fn ddoc_prompt(&self, call: &DdocPrompt) -> FunctionResult<Bytes> {
         let path: Vec<String> = serde_json::from_str(call.path.get()).unwrap_or_default();
         let path: Vec<&str> = path.iter().map(String::as_str).collect();
         let args = match path.first().and_then(|kind| request_among(kind)) {
@@ -53,8 +53,8 @@ impl QueryServers {
         at: &InDdoc,
         path: &[&str],
         args: impl Serialize,
-        read: impl FnOnce(Bytes) -> Result<T, FunctionError>,
-    ) -> Result<T, FunctionError> {
+        read: impl FnOnce(Bytes) -> FunctionResult<T>,
+    ) -> FunctionResult<T> {
         self.prompt_once(at.want(), at.command(path, args), read)
             .await
             .map_err(|error| error.at(at.place(path)))

@@ -19,6 +19,9 @@ pub struct FunctionError {
     pub place: Box<Place>,
 }
 
+/// The value of a call, or how it failed.
+pub(crate) type FunctionResult<T> = Result<T, FunctionError>;
+
 /// How a call failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FunctionErrorKind {

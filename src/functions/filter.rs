@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use super::decode::{broken, document_place, done_with, element};
 use super::scrub::scrub;
-use super::{FunctionError, FunctionErrorKind, QueryServers};
+use super::{FunctionError, FunctionErrorKind, FunctionResult, QueryServers};
 use crate::messages::function::{FilterDocs, FilterView};
 use crate::messages::proc_manager::CallError;
 use crate::messages::process::PromptError;
@@ -23,7 +23,7 @@ impl QueryServers {
     ///
     /// # Errors
     /// See [`FunctionError`].
-    pub async fn filter_docs(&self, call: &FilterDocs) -> Result<Vec<bool>, FunctionError> {
+    pub async fn filter_docs(&self, call: &FilterDocs) -> FunctionResult<Vec<bool>> {
         let req = scrub(&call.req);
         let path = ["filters", &*call.name];
         let ask = async |docs: &JsonList| {
@@ -47,7 +47,7 @@ impl QueryServers {
     ///
     /// # Errors
     /// See [`FunctionError`].
-    pub async fn filter_view(&self, call: &FilterView) -> Result<Vec<bool>, FunctionError> {
+    pub async fn filter_view(&self, call: &FilterView) -> FunctionResult<Vec<bool>> {
         let path = ["views", &*call.name, "map"];
         let read = |answer| read_passed(&answer, call.docs.len());
         self.call_ddoc(&call.at, &path, [&call.docs], read).await
@@ -60,7 +60,7 @@ fn is_out_of_memory(error: &FunctionError) -> bool {
 }
 
 /// Reads `[true, [BOOL, ..]]`.
-fn read_passed(answer: &Bytes, documents: usize) -> Result<Vec<bool>, FunctionError> {
+fn read_passed(answer: &Bytes, documents: usize) -> FunctionResult<Vec<bool>> {
     done_with(answer, documents).ok_or_else(|| {
         let expected = format!("[true, [..]] with true or false for each of {documents} documents");
         broken(answer, &expected)

@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 
 use super::compile::accepted;
 use super::decode::{broken, document_place, element, elements};
-use super::{FunctionError, QueryServers};
+use super::{FunctionResult, QueryServers};
 use crate::messages::client_error::Place;
 use crate::messages::function::IndexDocs;
 use crate::query_server::abilities::Ability;
@@ -19,8 +19,8 @@ impl QueryServers {
     /// Makes index entries from documents (`index_docs`): a list for each document.
     ///
     /// # Errors
-    /// See [`FunctionError`].
-    pub async fn index_docs(&self, call: &IndexDocs) -> Result<JsonList, FunctionError> {
+    /// See [`FunctionError`](super::FunctionError).
+    pub async fn index_docs(&self, call: &IndexDocs) -> FunctionResult<JsonList> {
         self.index_with(call).await.map_err(|error| {
             error.at(Place {
                 function: Some("index".to_owned()),
@@ -30,7 +30,7 @@ impl QueryServers {
         })
     }
 
-    async fn index_with(&self, call: &IndexDocs) -> Result<JsonList, FunctionError> {
+    async fn index_with(&self, call: &IndexDocs) -> FunctionResult<JsonList> {
         self.require(&call.at.language, Ability::IndexDoc).await?;
         let (add_fun, command) = if call.nouveau {
             (
@@ -65,7 +65,7 @@ impl QueryServers {
 }
 
 /// Reads `[ENTRIES]`: there is one function, and its list is the first.
-fn first_list(answer: &Bytes) -> Result<&RawValue, FunctionError> {
+fn first_list(answer: &Bytes) -> FunctionResult<&RawValue> {
     let lists = elements(answer).unwrap_or_default();
     match lists.first() {
         Some(list) if list.get().starts_with('[') => Ok(list),

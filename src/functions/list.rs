@@ -18,7 +18,7 @@ use super::acquire::give_back;
 use super::decode::{broken, elements, is_word};
 use super::response::Response;
 use super::scrub::scrub;
-use super::{FunctionError, QueryServers};
+use super::{FunctionError, FunctionResult, QueryServers};
 use crate::messages::function::{Json, List, ListRow, ListStart};
 use crate::messages::proc_manager::Lease;
 use crate::query_server::prompt;
@@ -43,7 +43,7 @@ pub struct Listed {
 }
 
 /// Rows for a list function; an error ends the call.
-pub type Rows = mpsc::Receiver<Result<ListRow, FunctionError>>;
+pub type Rows = mpsc::Receiver<FunctionResult<ListRow>>;
 
 /// Maximum buffered rows, and maximum buffered parts, of [`QueryServers::list_all`].
 const AHEAD: usize = 16;
@@ -53,7 +53,7 @@ impl QueryServers {
     ///
     /// # Errors
     /// See [`FunctionError`].
-    pub(crate) async fn list_all(&self, call: List) -> Result<Listed, FunctionError> {
+    pub(crate) async fn list_all(&self, call: List) -> FunctionResult<Listed> {
         let (rows, rows_in) = mpsc::channel(AHEAD);
         let (parts_out, mut parts) = mpsc::channel(AHEAD);
         let feed = async move {
@@ -91,7 +91,7 @@ impl QueryServers {
         start: &ListStart,
         mut rows: Rows,
         parts: mpsc::Sender<ListPart>,
-    ) -> Result<(), FunctionError> {
+    ) -> FunctionResult<()> {
         let at = &start.at;
         let path = ["lists", &*start.name];
         let place = |error: FunctionError| error.at(at.place(&path));
@@ -189,7 +189,7 @@ impl Body {
 }
 
 /// Reads `["start", [CHUNK, ..], RESPONSE]`.
-fn read_start(answer: &Bytes) -> Result<(Vec<Json>, Response), FunctionError> {
+fn read_start(answer: &Bytes) -> FunctionResult<(Vec<Json>, Response)> {
     match elements(answer).as_deref() {
         Some([word, chunks, response]) if is_word(word, "start") => {
             Ok((read_chunks(answer, chunks)?, Response::check(response)?))
@@ -208,7 +208,7 @@ struct Step {
 
 impl Step {
     /// Parses `["chunks", [..]]`, valid only for a row, or `["end", [..]]`; either may include a response.
-    fn read(answer: &Bytes, to_row: bool) -> Result<Self, FunctionError> {
+    fn read(answer: &Bytes, to_row: bool) -> FunctionResult<Self> {
         let expected = if to_row {
             "[\"chunks\", [..]] or [\"end\", [..]]"
         } else {
@@ -233,7 +233,7 @@ impl Step {
     }
 }
 
-fn read_chunks(answer: &Bytes, chunks: &RawValue) -> Result<Vec<Json>, FunctionError> {
+fn read_chunks(answer: &Bytes, chunks: &RawValue) -> FunctionResult<Vec<Json>> {
     serde_json::from_str(chunks.get()).map_err(|_| broken(answer, "chunks in an array"))
 }
 

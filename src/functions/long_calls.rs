@@ -70,8 +70,7 @@ mod tests {
     use crate::functions::caller::Caller;
     use crate::messages::function::{FunctionName, FunctionRequest};
     use crate::messages::proc_manager::{GetProcError, Want};
-    use crate::otp::registered_name::RegisteredName;
-    use crate::otp::supervisor::Stop;
+    use crate::otp::{RegisteredName, Stop};
     use crate::query_server::known_ddocs::KnownDdocs;
     use crate::query_server::language::LanguageName;
     use actix::{Actor, Addr};

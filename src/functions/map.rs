@@ -8,8 +8,7 @@
 use std::cell::RefCell;
 use std::num::NonZero;
 use std::rc::Rc;
-use std::sync::Arc;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 use std::thread::available_parallelism;
 
 use bytes::Bytes;

@@ -38,8 +38,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde::Serialize;
 
-pub(crate) use error::FunctionError;
 pub use error::FunctionErrorKind;
+pub(crate) use error::{FunctionError, FunctionResult};
 pub use list::{ListPart, Rows};
 pub use reduce::finalize;
 pub use response::Response;
@@ -93,7 +93,8 @@ impl QueryServers {
     ///
     /// # Errors
     /// See [`FunctionError`].
-    pub async fn perform(&self, mut call: FunctionCall) -> Result<Bytes, FunctionError> {
+    pub async fn perform(&self, mut call: FunctionCall) -> FunctionResult<Bytes> {
+        use FunctionCall::*;
         // If the call names no language, it has that of the pool or group.
         if let Some(at) = call.in_language()
             && at.language.as_str().is_empty()
@@ -102,26 +103,26 @@ impl QueryServers {
             at.language = language.map_err(CallError::GetProc)?;
         }
         match call {
-            FunctionCall::MapDocs(call) => self.map_docs(&call).await,
-            FunctionCall::Reduce(call) => json(self.reduce(&call).await),
-            FunctionCall::Rereduce(call) => json(self.rereduce(&call).await),
-            FunctionCall::Finalize(call) => json(finalize(&call)),
-            FunctionCall::IndexDocs(call) => json(self.index_docs(&call).await),
-            FunctionCall::TryCompile(call) => json(self.try_compile(&call).await.map(|()| true)),
-            FunctionCall::DdocPrompt(call) => self.ddoc_prompt(&call).await,
-            FunctionCall::ValidateDocs(call) => json(self.validate_docs(&call).await),
-            FunctionCall::FilterDocs(call) => json(self.filter_docs(&call).await),
-            FunctionCall::FilterView(call) => json(self.filter_view(&call).await),
-            FunctionCall::Show(call) => json(self.show(&call).await),
-            FunctionCall::List(call) => json(self.list_all(call).await),
-            FunctionCall::Update(call) => json(self.update(&call).await),
-            FunctionCall::Rewrite(call) => json(self.rewrite(&call).await),
+            MapDocs(call) => self.map_docs(&call).await,
+            Reduce(call) => json(self.reduce(&call).await),
+            Rereduce(call) => json(self.rereduce(&call).await),
+            Finalize(call) => json(finalize(&call)),
+            IndexDocs(call) => json(self.index_docs(&call).await),
+            TryCompile(call) => json(self.try_compile(&call).await.map(|()| true)),
+            DdocPrompt(call) => self.ddoc_prompt(&call).await,
+            ValidateDocs(call) => json(self.validate_docs(&call).await),
+            FilterDocs(call) => json(self.filter_docs(&call).await),
+            FilterView(call) => json(self.filter_view(&call).await),
+            Show(call) => json(self.show(&call).await),
+            List(call) => json(self.list_all(call).await),
+            Update(call) => json(self.update(&call).await),
+            Rewrite(call) => json(self.rewrite(&call).await),
         }
     }
 }
 
 /// Serializes a value as JSON text.
-fn json(value: Result<impl Serialize, FunctionError>) -> Result<Bytes, FunctionError> {
+fn json(value: FunctionResult<impl Serialize>) -> FunctionResult<Bytes> {
     let text = serde_json::to_vec(&value?).expect("PM-10: strings and JSON texts can be written");
     Ok(Bytes::from(text))
 }

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use futures_util::stream::{FuturesOrdered, StreamExt};
 
 use super::acquire::{TimedWant, give_back};
-use super::{FunctionError, QueryServers};
+use super::{FunctionError, FunctionResult, QueryServers};
 use crate::messages::client_error::Place;
 
 /// Maximum number of unanswered commands of a call.
@@ -28,9 +28,9 @@ impl QueryServers {
         &self,
         (want, timeout): TimedWant,
         commands: impl IntoIterator<Item = Bytes>,
-        mut take: impl FnMut(usize, Bytes) -> Result<(), FunctionError>,
+        mut take: impl FnMut(usize, Bytes) -> FunctionResult<()>,
         place: impl Fn(usize) -> Place,
-    ) -> Result<(), FunctionError> {
+    ) -> FunctionResult<()> {
         let mut commands = commands.into_iter().peekable();
         let Some(first) = commands.next() else {
             return Ok(());

@@ -11,16 +11,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use slog::{Logger, info, warn};
-use tokio::sync::watch;
 
-use crate::config::Config;
+use crate::ConfigWatch;
 use crate::messages::client_error::ErrorReply;
-use crate::messages::function_costs::{CostsPage, CostsQuery};
-use crate::messages::tenant_costs::{Costs, TenantCostsPage, TenantCostsQuery};
+use crate::messages::costs::{Costs, CostsPage, CostsQuery, TenantCostsPage, TenantCostsQuery};
 use crate::metrics::function_costs::FunctionCosts;
 use crate::metrics::history::CallTally;
 use crate::metrics::tenant_costs::TenantCosts;
-use crate::otp::clock::Clock;
+use crate::otp::Clock;
 use crate::query_server::call::FinishedCall;
 use crate::query_server::reduce::OverflowLog;
 use crate::query_server::tenant_logs::TenantLogs;
@@ -40,7 +38,7 @@ pub(crate) struct CallRecords {
     tally: RefCell<CallTally>,
     slow: RefCell<SlowCalls>,
     clock: Clock,
-    config: watch::Receiver<Arc<Config>>,
+    config: ConfigWatch,
     log: Logger,
     /// The log of every call, if enabled.
     access: Option<Logger>,
@@ -55,7 +53,7 @@ struct SlowCalls {
 
 impl CallRecords {
     pub fn new(
-        config: watch::Receiver<Arc<Config>>,
+        config: ConfigWatch,
         log: Logger,
         access: Option<Logger>,
         tenants: TenantCosts,

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
 
 use super::decode::{broken, decode, done_with, element};
-use super::{FunctionError, FunctionErrorKind, QueryServers};
+use super::{FunctionError, FunctionErrorKind, FunctionResult, QueryServers};
 use crate::config::ReduceLimit;
 use crate::messages::client_error::Place;
 use crate::messages::function::{Finalize, Json, Reduce, ReduceRows, Reducers, Rereduce};
@@ -45,11 +45,7 @@ impl<'a> Results<'a> {
     }
 
     /// Adds the next function's result, finalized if requested.
-    fn push(
-        &mut self,
-        function: Function<'_>,
-        result: Result<Json, FunctionError>,
-    ) -> Result<(), FunctionError> {
+    fn push(&mut self, function: Function<'_>, result: FunctionResult<Json>) -> FunctionResult<()> {
         let at = |error: FunctionError| error.at(place(self.all.len(), &self.with.funs));
         let mut result = result.map_err(at)?;
         if self.with.finalize {
@@ -76,7 +72,7 @@ enum Function<'a> {
 }
 
 impl Function<'_> {
-    fn finalize(self, result: Json) -> Result<Json, FunctionError> {
+    fn finalize(self, result: Json) -> FunctionResult<Json> {
         match self {
             Self::Builtin(builtin) => Ok(builtin.finalize(&result)?),
             Self::Source(_) => Ok(result),
@@ -95,7 +91,7 @@ impl QueryServers {
     ///
     /// # Errors
     /// See [`FunctionError`].
-    pub async fn reduce(&self, call: &Reduce) -> Result<Vec<Json>, FunctionError> {
+    pub async fn reduce(&self, call: &Reduce) -> FunctionResult<Vec<Json>> {
         let functions = functions(&call.with.funs)?;
         let sources = call
             .with
@@ -131,7 +127,7 @@ impl QueryServers {
     ///
     /// # Errors
     /// See [`FunctionError`].
-    pub async fn rereduce(&self, call: &Rereduce) -> Result<Vec<Json>, FunctionError> {
+    pub async fn rereduce(&self, call: &Rereduce) -> FunctionResult<Vec<Json>> {
         let functions = functions(&call.with.funs)?;
         let context = self.context(&functions, &call.with).await?;
         let mut results = Results::of(&call.with);
@@ -163,11 +159,7 @@ impl QueryServers {
     }
 
     /// Reports a built-in reducer's result if it is an error.
-    fn told(
-        &self,
-        index: usize,
-        result: Result<Json, InvalidValue>,
-    ) -> Result<Json, FunctionError> {
+    fn told(&self, index: usize, result: Result<Json, InvalidValue>) -> FunctionResult<Json> {
         if let (Ok(result), Some(call)) = (&result, self.caller.call())
             && call.reports
             && let Some((name, message)) = error_of(result)
@@ -188,7 +180,7 @@ impl QueryServers {
         with: &Reducers,
         sources: &[&str],
         rows: &ReduceRows,
-    ) -> Result<Vec<Json>, FunctionError> {
+    ) -> FunctionResult<Vec<Json>> {
         if sources.is_empty() {
             return Ok(Vec::new());
         }
@@ -213,7 +205,7 @@ impl QueryServers {
         with: &Reducers,
         source: &str,
         values: &JsonList,
-    ) -> Result<Json, FunctionError> {
+    ) -> FunctionResult<Json> {
         if let Some(overflow) = values.iter().find(|value| is_overflow(value)) {
             return Ok(element(overflow).to_owned());
         }
@@ -230,7 +222,7 @@ impl QueryServers {
         &self,
         with: &Reducers,
         (name, sources, input): (&str, impl Serialize, impl Serialize),
-    ) -> Result<Bytes, FunctionError> {
+    ) -> FunctionResult<Bytes> {
         let able = self
             .require(&with.at.language, Ability::ReduceContext)
             .await;
@@ -249,7 +241,7 @@ impl QueryServers {
         with: &Reducers,
         line: Bytes,
         count: usize,
-    ) -> Result<Vec<Json>, FunctionError> {
+    ) -> FunctionResult<Vec<Json>> {
         let read = |answer: Bytes| read_results(&answer, count);
         self.prompt_once(with.at.want(), line, read)
             .await
@@ -265,7 +257,7 @@ impl QueryServers {
         &'a self,
         functions: &[Function<'_>],
         with: &'a Reducers,
-    ) -> Result<ReduceContext<'a>, FunctionError> {
+    ) -> FunctionResult<ReduceContext<'a>> {
         let is_limited = |function: &Function<'_>| matches!(function, Function::Builtin(builtin) if builtin.is_limited());
         let limit = if functions.iter().any(is_limited) {
             let config = self.caller.reset_config().await;
@@ -286,7 +278,7 @@ impl QueryServers {
 ///
 /// # Errors
 /// [`FunctionErrorKind::Answer`] for an invalid result, or an unknown built-in reducer.
-pub fn finalize(call: &Finalize) -> Result<Vec<Json>, FunctionError> {
+pub fn finalize(call: &Finalize) -> FunctionResult<Vec<Json>> {
     functions(&call.funs)?
         .into_iter()
         .zip(&call.values)
@@ -300,8 +292,8 @@ pub fn finalize(call: &Finalize) -> Result<Vec<Json>, FunctionError> {
 }
 
 /// Finds the functions: names starting with `_` are built in.
-fn functions(funs: &[String]) -> Result<Vec<Function<'_>>, FunctionError> {
-    let function = |(index, fun)| -> Result<Function<'_>, FunctionError> {
+fn functions(funs: &[String]) -> FunctionResult<Vec<Function<'_>>> {
+    let function = |(index, fun)| -> FunctionResult<Function<'_>> {
         let fun: &String = fun;
         if !fun.starts_with('_') {
             return Ok(Function::Source(fun));
@@ -328,7 +320,7 @@ fn place(index: usize, funs: &[String]) -> Place {
 }
 
 /// Reads `[true, [RESULT, ..]]`.
-fn read_results(answer: &Bytes, count: usize) -> Result<Vec<Json>, FunctionError> {
+fn read_results(answer: &Bytes, count: usize) -> FunctionResult<Vec<Json>> {
     done_with(answer, count).ok_or_else(|| {
         let expected = match count {
             1 => "[true, [RESULT]]".to_owned(),

@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 use super::decode::{broken, document_place, elements, is_word};
 use super::response::Response;
 use super::scrub::scrub;
-use super::{FunctionError, QueryServers};
+use super::{FunctionResult, QueryServers};
 use crate::messages::function::Render;
 
 /// The status of a response to an update with a document to write.
@@ -33,16 +33,16 @@ impl QueryServers {
     /// Renders a document (`show`).
     ///
     /// # Errors
-    /// See [`FunctionError`].
-    pub async fn show(&self, call: &Render) -> Result<Response, FunctionError> {
+    /// See [`FunctionError`](super::FunctionError).
+    pub async fn show(&self, call: &Render) -> FunctionResult<Response> {
         self.render(call, "shows", read_response).await
     }
 
     /// Creates or changes a document (`update`). The caller writes it.
     ///
     /// # Errors
-    /// See [`FunctionError`].
-    pub async fn update(&self, call: &Render) -> Result<Updated, FunctionError> {
+    /// See [`FunctionError`](super::FunctionError).
+    pub async fn update(&self, call: &Render) -> FunctionResult<Updated> {
         self.render(call, "updates", read_updated).await
     }
 
@@ -50,8 +50,8 @@ impl QueryServers {
         &self,
         call: &Render,
         kind: &str,
-        read: impl FnOnce(Bytes) -> Result<T, FunctionError>,
-    ) -> Result<T, FunctionError> {
+        read: impl FnOnce(Bytes) -> FunctionResult<T>,
+    ) -> FunctionResult<T> {
         let args = (&call.doc, &*scrub(&call.req));
         let path = [kind, &call.name];
         self.call_ddoc(&call.at, &path, args, read)
@@ -64,7 +64,7 @@ impl QueryServers {
 }
 
 /// Reads `["resp", RESPONSE]`.
-fn read_response(answer: Bytes) -> Result<Response, FunctionError> {
+fn read_response(answer: Bytes) -> FunctionResult<Response> {
     match elements(&answer).as_deref() {
         Some([word, response]) if is_word(word, "resp") => Response::check(response),
         _ => Err(broken(&answer, "[\"resp\", {..}]")),
@@ -72,7 +72,7 @@ fn read_response(answer: Bytes) -> Result<Response, FunctionError> {
 }
 
 /// Reads `["up", DOC or null, RESPONSE]`.
-fn read_updated(answer: Bytes) -> Result<Updated, FunctionError> {
+fn read_updated(answer: Bytes) -> FunctionResult<Updated> {
     match elements(&answer).as_deref() {
         Some([word, doc, response]) if is_word(word, "up") => {
             // Anything but an object is not written, as in the reference.

@@ -9,8 +9,8 @@ use data_encoding::BASE64_MIME_PERMISSIVE;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::FunctionError;
 use super::decode::{decode, excerpt};
+use super::{FunctionError, FunctionResult};
 
 /// The reference's error name.
 const BAD_RESPONSE: &str = "external_response_error";
@@ -34,7 +34,7 @@ type Members = BTreeMap<String, Box<RawValue>>;
 
 impl Response {
     /// Validates a response object.
-    pub(super) fn check(json: &RawValue) -> Result<Self, FunctionError> {
+    pub(super) fn check(json: &RawValue) -> FunctionResult<Self> {
         let Some(members) = decode::<Members>(json.get()) else {
             let came = excerpt(json.get());
             return Err(bad(format!("the response is {came}; it must be an object")));
@@ -66,7 +66,7 @@ impl Response {
     }
 }
 
-fn check_member(name: &str, value: &RawValue) -> Result<(), FunctionError> {
+fn check_member(name: &str, value: &RawValue) -> FunctionResult<()> {
     let must_be = |what: &str| {
         let came = excerpt(value.get());
         Err(bad(format!(

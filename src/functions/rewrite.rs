@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 
 use super::decode::{decode, elements, excerpt, is_word, single_member, text};
 use super::scrub::{scrub, without};
-use super::{FunctionError, QueryServers};
+use super::{FunctionError, FunctionResult, QueryServers};
 use crate::messages::function::{Json, Rewrite};
 
 /// Members of a request that are not sent to a rewrite function.
@@ -23,7 +23,7 @@ impl QueryServers {
     ///
     /// # Errors
     /// See [`FunctionError`].
-    pub async fn rewrite(&self, call: &Rewrite) -> Result<Option<Json>, FunctionError> {
+    pub async fn rewrite(&self, call: &Rewrite) -> FunctionResult<Option<Json>> {
         let scrubbed = scrub(&call.req);
         let args = [&*without(&scrubbed, &NOT_GIVEN)];
         let read = |answer| read_rewritten(&answer);
@@ -32,7 +32,7 @@ impl QueryServers {
 }
 
 /// Parses `["ok", REWRITTEN]`, `["no_dispatch_rule"]`, or an object that refuses.
-fn read_rewritten(answer: &Bytes) -> Result<Option<Json>, FunctionError> {
+fn read_rewritten(answer: &Bytes) -> FunctionResult<Option<Json>> {
     match elements(answer).as_deref() {
         Some([word, rewritten]) if is_word(word, "ok") => check(rewritten).map(Some),
         Some([word]) if is_word(word, "no_dispatch_rule") => Ok(None),
@@ -53,7 +53,7 @@ fn refusal(json: &str) -> FunctionError {
     })
 }
 
-fn check(rewritten: &RawValue) -> Result<Json, FunctionError> {
+fn check(rewritten: &RawValue) -> FunctionResult<Json> {
     let bad = |reason| Err(FunctionError::refused("rewrite_error", reason));
     let json = rewritten.get();
     let Some(members) = decode::<BTreeMap<String, Box<RawValue>>>(json) else {

@@ -17,7 +17,7 @@ use super::records::CallRecords;
 use crate::aside::is_long;
 use crate::messages::client_error::ErrorReply;
 use crate::messages::function::{CallOptions, FunctionRequest};
-use crate::otp::pid::Pid;
+use crate::otp::Pid;
 use crate::query_server::call::{Call, FinishedCall, Subject};
 use crate::query_server::request_id::RequestId;
 use crate::query_server::told::{FunctionName, ReportedError};

@@ -45,15 +45,16 @@ impl SourceFilter {
     /// # Errors
     /// [`BadDdoc`].
     pub fn parse(function: FilterFunction) -> Result<Self, BadDdoc> {
-        let ddoc = Ddoc::parse(&function.ddoc)?;
         let at = InDdoc {
             db: function.db,
-            ddoc: Arc::new(ddoc),
+            ddoc: Arc::new(Ddoc::parse(&function.ddoc)?),
             from: TakeFrom::Own,
             timeout: None,
         };
-        let kind = Arc::new(function.kind);
-        Ok(Self { at, kind })
+        Ok(Self {
+            at,
+            kind: Arc::new(function.kind),
+        })
     }
 
     /// Returns whether each document passes.
@@ -69,12 +70,11 @@ impl SourceFilter {
         let docs = docs.iter().map(|doc| &**doc).collect();
         match &*self.kind {
             FilterKind::Filter { name, req } => {
-                let (name, req) = (name.clone(), req.clone());
                 let call = FilterDocs {
                     at,
-                    name,
+                    name: name.clone(),
                     docs,
-                    req,
+                    req: req.clone(),
                 };
                 servers.filter_docs(&call).await
             }

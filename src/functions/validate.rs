@@ -10,7 +10,7 @@ use bytes::Bytes;
 use serde_json::value::{RawValue, to_raw_value};
 
 use super::decode::{decode, document_place, elements, excerpt, single_member, text};
-use super::{FunctionError, QueryServers};
+use super::{FunctionError, FunctionResult, QueryServers};
 use crate::messages::client_error::Place;
 use crate::messages::function::{Edit, Json, ValidateDocs};
 use json::{JsonList, JsonListBuilder};
@@ -27,7 +27,7 @@ impl QueryServers {
     ///
     /// # Errors
     /// See [`FunctionError`]; it names the first document whose answer is not a verdict.
-    pub async fn validate_docs(&self, call: &ValidateDocs) -> Result<JsonList, FunctionError> {
+    pub async fn validate_docs(&self, call: &ValidateDocs) -> FunctionResult<JsonList> {
         let at = &call.at;
         let edit =
             |json| Edit::parse(json).expect("CL-4: a call's documents were checked to be edits");
@@ -52,7 +52,7 @@ impl QueryServers {
 }
 
 /// Parses one answer. The process has already counted a rejection in its metrics.
-fn read_verdict(answer: &Bytes) -> Result<Json, FunctionError> {
+fn read_verdict(answer: &Bytes) -> FunctionResult<Json> {
     let json = text(answer);
     if json == "true" || decode::<f64>(json) == Some(1.0) {
         return Ok(RawValue::TRUE.to_owned());

@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use settee_client::{FleetHealth, Health};
 
-use crate::otp::clock::system_time;
+use crate::otp::system_time;
 use policy::schedule::WallTime;
 
 /// Maximum length of a report's text, in bytes.

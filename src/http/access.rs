@@ -17,7 +17,7 @@ use actix_web::http::header;
 use actix_web::web::ReqData;
 use data_encoding::BASE64;
 
-use super::answer::Refusal;
+use super::answer::{HttpResult, Refusal};
 use super::guard::{Connection, is_encrypted};
 use super::request::text;
 use super::{HttpContext, origin};
@@ -33,12 +33,12 @@ use crate::query_server::status::Holder;
 #[derive(Clone, Debug)]
 pub(super) struct Visitor {
     /// The authenticated user.
-    pub(super) name: Option<String>,
+    pub name: Option<String>,
     /// How the user was authenticated: `default` (Basic), `cookie` or `certificate`.
-    pub(super) by: Option<&'static str>,
+    pub by: Option<&'static str>,
     /// The session, for `cookie`.
-    pub(super) session: Option<Session>,
-    pub(super) rights: Rights,
+    pub session: Option<Session>,
+    pub rights: Rights,
     /// The peer's address.
     address: Option<SocketAddr>,
     /// The local user at the other end of the Unix socket.
@@ -53,7 +53,7 @@ pub(super) type Order = ReqData<Rc<PendingOrder>>;
 
 impl Visitor {
     /// Returns the user and the peer, as the holder of the processes that this visitor's calls use.
-    pub(super) fn holder(&self) -> Holder {
+    pub fn holder(&self) -> Holder {
         let local = self.local.as_deref().cloned().unwrap_or_default();
         Holder {
             user: self.name.clone().or(local.user),
@@ -63,7 +63,7 @@ impl Visitor {
     }
 
     /// Returns the principal that functions run as.
-    pub(super) fn principal(&self) -> Principal {
+    pub fn principal(&self) -> Principal {
         Principal {
             limits: self.rights.limits(),
             who: Some(Arc::new(self.holder())),
@@ -71,25 +71,17 @@ impl Visitor {
     }
 
     /// Returns the peer's address.
-    pub(super) fn peer(&self) -> Option<IpAddr> {
+    pub fn peer(&self) -> Option<IpAddr> {
         self.address.map(|address| address.ip())
     }
 
     /// Returns the user id of the local user at the other end of the Unix socket.
-    pub(super) fn uid(&self) -> Option<u32> {
+    pub fn uid(&self) -> Option<u32> {
         self.local.as_ref()?.uid
     }
 
-    pub(super) fn is_admin(&self) -> bool {
-        self.rights.is_admin()
-    }
-
-    pub(super) fn may(&self, right: Right) -> bool {
-        self.rights.has(right)
-    }
-
     /// Refuses a visitor without this right.
-    pub(super) fn needs(&self, right: Right) -> Result<(), Refusal> {
+    pub fn needs(&self, right: Right) -> HttpResult<()> {
         let Err(missing) = self.rights.require(right) else {
             return Ok(());
         };
@@ -103,7 +95,7 @@ impl Visitor {
     }
 
     /// Refuses a visitor who lacks permission.
-    pub(super) fn check(&self, who: Who) -> Result<(), Refusal> {
+    pub fn check(&self, who: Who) -> HttpResult<()> {
         match who {
             Who::Anybody => Ok(()),
             Who::With(right) => self.needs(right),
@@ -112,14 +104,14 @@ impl Visitor {
                 "this is answered on the service's Unix socket only (X.http.sock beside X.sock of [server] socket): ask there",
             )),
             Who::OnPage(right) => self.needs(right).map_err(Refusal::for_a_form),
-            Who::AllOrOwn(right) if self.may(right) => Ok(()),
+            Who::AllOrOwn(right) if self.rights.has(right) => Ok(()),
             Who::AllOrOwn(_) => self.needs(Right::Replicate),
         }
     }
 
     /// Returns whether this visitor is logged in, or need not be.
-    pub(super) fn is_known(&self) -> bool {
-        self.name.is_some() || self.is_admin() || self.local.is_some()
+    pub fn is_known(&self) -> bool {
+        self.name.is_some() || self.rights.is_admin() || self.local.is_some()
     }
 }
 
@@ -132,7 +124,7 @@ pub(super) async fn admit(
     head: &RequestHead,
     connection: Option<&Connection>,
     shared: &HttpContext,
-) -> Result<Visitor, Refusal> {
+) -> HttpResult<Visitor> {
     origin::check(head, &shared.config.borrow().server.hosts)?;
     let mut visitor = Visitor {
         name: None,
@@ -196,7 +188,7 @@ fn session_of(head: &RequestHead, shared: &HttpContext) -> Option<Session> {
 }
 
 /// Refuses a request forwarded by a proxy: regardless of its address, it may come from anywhere.
-fn refuse_forwarded(head: &RequestHead, why: &str) -> Result<(), Refusal> {
+fn refuse_forwarded(head: &RequestHead, why: &str) -> HttpResult<()> {
     const ADDED: &[&str] = &["forwarded", "via", "x-real-ip", "x-client-ip"];
     let mut names = head.headers.keys().map(|name| name.as_str());
     match names.find(|name| ADDED.contains(name) || name.starts_with("x-forwarded")) {

@@ -18,22 +18,25 @@ use serde_json::{Map, Value, json};
 use crate::actors::pool_executor::ExecuteError;
 use crate::auth::LoginError;
 use crate::messages::client_error::ErrorReply;
-use crate::otp::registered_name::NoProc;
+use crate::otp::NoProc;
+
+/// A value, or why the request was refused.
+pub(super) type HttpResult<T> = Result<T, Refusal>;
 
 /// An answer, or why the request was refused.
-pub(super) type Answer = Result<HttpResponse, Refusal>;
+pub(super) type Answer = HttpResult<HttpResponse>;
 
 /// Why a request was refused.
 #[derive(Clone, Debug)]
 pub(super) struct Refusal {
-    pub(super) status: StatusCode,
+    pub status: StatusCode,
     /// `error`, `reason` and further members.
     members: Map<String, Value>,
     header: Option<Box<(HeaderName, String)>>,
 }
 
 impl Refusal {
-    pub(super) fn new(status: StatusCode, error: &str, reason: impl Into<Value>) -> Self {
+    pub fn new(status: StatusCode, error: &str, reason: impl Into<Value>) -> Self {
         let mut members = Map::new();
         members.insert("error".to_owned(), error.into());
         members.insert("reason".to_owned(), reason.into());
@@ -45,32 +48,32 @@ impl Refusal {
     }
 
     /// Refuses with the status of an error's name.
-    pub(super) fn of(error: &str, reason: impl Into<Value>) -> Self {
+    pub fn of(error: &str, reason: impl Into<Value>) -> Self {
         Self::new(status_of(error), error, reason)
     }
 
-    pub(super) fn bad_request(reason: impl fmt::Display) -> Self {
+    pub fn bad_request(reason: impl fmt::Display) -> Self {
         Self::of("bad_request", reason.to_string())
     }
 
-    pub(super) fn not_found(reason: &str) -> Self {
+    pub fn not_found(reason: &str) -> Self {
         Self::of("not_found", reason)
     }
 
-    pub(super) fn no_such_path() -> Self {
+    pub fn no_such_path() -> Self {
         Self::not_found("missing: there is nothing at this path")
     }
 
-    pub(super) fn forbidden(reason: impl Into<Value>) -> Self {
+    pub fn forbidden(reason: impl Into<Value>) -> Self {
         Self::of("forbidden", reason)
     }
 
-    pub(super) fn unauthorized(reason: impl Into<Value>) -> Self {
+    pub fn unauthorized(reason: impl Into<Value>) -> Self {
         Self::of("unauthorized", reason)
             .with_header(header::WWW_AUTHENTICATE, "Basic realm=\"settee\"")
     }
 
-    pub(super) fn bad_content_type(expected: &str) -> Self {
+    pub fn bad_content_type(expected: &str) -> Self {
         Self::new(
             StatusCode::UNSUPPORTED_MEDIA_TYPE,
             "bad_content_type",
@@ -78,44 +81,44 @@ impl Refusal {
         )
     }
 
-    pub(super) fn method_not_allowed(allowed: &str) -> Self {
+    pub fn method_not_allowed(allowed: &str) -> Self {
         let reason = format!("Only {allowed} allowed");
         Self::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", reason)
             .with_header(header::ALLOW, allowed)
     }
 
     /// Refuses `what` as longer than `limit` bytes, naming the `key` of `[server]` that raises the limit, if any.
-    pub(super) fn too_large(what: &str, limit: usize, key: Option<&str>) -> Self {
+    pub fn too_large(what: &str, limit: usize, key: Option<&str>) -> Self {
         let raise = key.map_or_else(String::new, |key| format!(", or raise [server] {key}"));
         let reason = format!("{what} is longer than {limit} bytes: send less at a time{raise}");
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", reason)
     }
 
-    pub(super) fn unavailable(error: &str, reason: impl Into<Value>) -> Self {
+    pub fn unavailable(error: &str, reason: impl Into<Value>) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, error, reason)
             .with_header(header::RETRY_AFTER, "1")
     }
 
-    pub(super) fn with_header(mut self, name: HeaderName, value: impl Into<String>) -> Self {
+    pub fn with_header(mut self, name: HeaderName, value: impl Into<String>) -> Self {
         self.header = Some(Box::new((name, value.into())));
         self
     }
 
     /// Omits the header that makes a browser prompt for a password: the page has its own login form.
-    pub(super) fn for_a_form(mut self) -> Self {
+    pub fn for_a_form(mut self) -> Self {
         self.header = self
             .header
             .filter(|header| header.0 != header::WWW_AUTHENTICATE);
         self
     }
 
-    pub(super) fn with_member(mut self, name: &str, value: impl Into<Value>) -> Self {
+    pub fn with_member(mut self, name: &str, value: impl Into<Value>) -> Self {
         self.members.insert(name.to_owned(), value.into());
         self
     }
 
     /// Adds an object's members; nothing for `None`.
-    pub(super) fn with_members(mut self, object: &impl Serialize) -> Self {
+    pub fn with_members(mut self, object: &impl Serialize) -> Self {
         if let Ok(Value::Object(members)) = serde_json::to_value(object) {
             self.members.extend(members);
         }
@@ -123,17 +126,17 @@ impl Refusal {
     }
 
     /// Replaces the error's name, and the status by that of the name.
-    pub(super) fn named(mut self, error: &str) -> Self {
+    pub fn named(mut self, error: &str) -> Self {
         self.status = status_of(error);
         self.with_member("error", error)
     }
 
     /// Returns its error's name.
-    pub(super) fn name(&self) -> Option<&str> {
+    pub fn name(&self) -> Option<&str> {
         self.members.get("error").and_then(Value::as_str)
     }
 
-    pub(super) fn reason(&self) -> String {
+    pub fn reason(&self) -> String {
         self.members
             .get("reason")
             .and_then(Value::as_str)
@@ -142,11 +145,11 @@ impl Refusal {
     }
 
     /// Returns the error as a line of JSON.
-    pub(super) fn line(&self) -> Bytes {
+    pub fn line(&self) -> Bytes {
         line(&self.members)
     }
 
-    pub(super) fn response(&self) -> HttpResponse {
+    pub fn response(&self) -> HttpResponse {
         let mut response = json_builder(self.status);
         if let Some((name, value)) = self.header.as_deref() {
             response.insert_header((name.clone(), value.as_str()));
@@ -206,11 +209,8 @@ impl From<serde_json::Error> for Refusal {
 
 impl From<ErrorReply> for Refusal {
     fn from(error: ErrorReply) -> Self {
-        let mut refusal = Self::of(&error.name, Value::Null);
-        if let Ok(Value::Object(mut members)) = serde_json::to_value(&error) {
-            members.shift_remove("name");
-            refusal.members.extend(members);
-        }
+        let mut refusal = Self::of(&error.name, Value::Null).with_members(&error);
+        refusal.members.shift_remove("name");
         if refusal.status != StatusCode::SERVICE_UNAVAILABLE {
             return refusal;
         }
@@ -287,7 +287,7 @@ pub(super) fn line(value: &impl Serialize) -> Bytes {
 }
 
 /// The next piece of a body or an answer; `None` at the end.
-pub(super) type Piece = Result<Option<Bytes>, Refusal>;
+pub(super) type Piece = HttpResult<Option<Bytes>>;
 
 /// A streamed answer.
 pub(super) trait Pieces {

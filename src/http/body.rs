@@ -21,11 +21,10 @@ use actix_web::{Error, FromRequest, HttpMessage, HttpRequest, web};
 use bytes::{Bytes, BytesMut};
 use futures_util::future::LocalBoxFuture;
 use futures_util::{FutureExt, StreamExt, TryFutureExt};
-use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
 
-use super::answer::{Piece, Refusal};
+use super::answer::{HttpResult, Piece, Refusal};
 use super::request::text;
 use super::{HttpContext, Shared};
 use crate::aside::aside;
@@ -49,7 +48,7 @@ const CUT: &str = "disconnected";
 pub(super) struct Account(Rc<RefCell<Share>>);
 
 impl Account {
-    pub(super) fn new(share: Share) -> Self {
+    pub fn new(share: Share) -> Self {
         Self(Rc::new(RefCell::new(share)))
     }
 
@@ -57,11 +56,11 @@ impl Account {
     ///
     /// # Errors
     /// There is not enough memory.
-    pub(super) fn set(&self, bytes: usize) -> Result<(), Refusal> {
+    pub fn set(&self, bytes: usize) -> HttpResult<()> {
         Ok(self.0.borrow_mut().set(bytes)?)
     }
 
-    fn grow(&self, bytes: usize) -> Result<(), Refusal> {
+    fn grow(&self, bytes: usize) -> HttpResult<()> {
         Ok(self.0.borrow_mut().grow(bytes)?)
     }
 
@@ -88,11 +87,11 @@ impl Body {
     ///
     /// # Errors
     /// It is not UTF-8, or `parse` refuses it; or memory or a thread is lacking.
-    pub(super) async fn parse<T, P>(self, value_bytes: usize, parse: P) -> Result<T, Refusal>
-    where
-        T: Send + 'static,
-        P: FnOnce(&str) -> Result<T, Refusal> + Send + 'static,
-    {
+    pub async fn parse<T: Send + 'static>(
+        self,
+        value_bytes: usize,
+        parse: impl FnOnce(&str) -> HttpResult<T> + Send + 'static,
+    ) -> HttpResult<T> {
         if let Some(account) = &self.account {
             // An upper bound, since strings may contain these characters.
             let bytes = self.bytes.clone();
@@ -109,7 +108,7 @@ impl Body {
     ///
     /// # Errors
     /// As [`Self::parse`].
-    pub(super) async fn json<T: DeserializeOwned + Send + 'static>(self) -> Result<T, Refusal> {
+    pub async fn json(self) -> HttpResult<Value> {
         // A list or an object allocates up to twice its length.
         self.parse(2 * size_of::<Value>(), |text| {
             Ok(serde_json::from_str(text)?)
@@ -121,12 +120,12 @@ impl Body {
     ///
     /// # Errors
     /// It is not UTF-8.
-    pub(super) fn text(&self) -> Result<&str, Refusal> {
+    pub fn text(&self) -> HttpResult<&str> {
         utf8(&self.bytes)
     }
 }
 
-fn utf8(bytes: &[u8]) -> Result<&str, Refusal> {
+fn utf8(bytes: &[u8]) -> HttpResult<&str> {
     std::str::from_utf8(bytes)
         .map_err(|_| Refusal::bad_request("invalid UTF-8 JSON: the body is not UTF-8"))
 }
@@ -162,7 +161,7 @@ pub(super) async fn read(
     request: &HttpRequest,
     payload: web::Payload,
     shared: &HttpContext,
-) -> Result<Body, Refusal> {
+) -> HttpResult<Body> {
     read_at_most(bytes_max(shared), request, payload, shared).await
 }
 
@@ -182,7 +181,7 @@ async fn read_at_most(
     request: &HttpRequest,
     payload: web::Payload,
     shared: &HttpContext,
-) -> Result<Body, Refusal> {
+) -> HttpResult<Body> {
     let account = Account::of(request);
     let limit = match &account {
         Some(_) => limit,
@@ -233,7 +232,7 @@ pub(super) struct Incoming {
     /// Progress of the incomplete line.
     line: Option<(Pace, usize)>,
     /// Whether the connection closed early.
-    pub(super) is_cut: Arc<AtomicBool>,
+    pub is_cut: Arc<AtomicBool>,
 }
 
 impl FromRequest for Incoming {
@@ -264,7 +263,7 @@ impl Incoming {
     ///
     /// # Errors
     /// It is too slow or truncated, or the memory limit is reached.
-    pub(super) async fn next(&mut self) -> Piece {
+    pub async fn next(&mut self) -> Piece {
         let idle = Instant::now() + IDLE_MAX;
         let line = self.line.as_ref();
         let deadline = line.map_or(idle, |(pace, _)| pace.deadline().min(idle));

@@ -27,7 +27,7 @@ pub(super) struct Text {
 
 impl Text {
     /// Returns a permanent text, which gets the best compression.
-    pub(super) const fn constant(text: &'static str) -> Self {
+    pub const fn constant(text: &'static str) -> Self {
         Self {
             plain: Bytes::from_static(text.as_bytes()),
             level: Compression::best(),
@@ -36,7 +36,7 @@ impl Text {
     }
 
     /// Returns a short-lived text, which gets the fastest compression.
-    pub(super) fn passing(plain: Bytes) -> Self {
+    pub fn passing(plain: Bytes) -> Self {
         Self {
             plain,
             level: Compression::fast(),
@@ -45,11 +45,7 @@ impl Text {
     }
 
     /// Answers a request with the text.
-    pub(super) fn answer(
-        &self,
-        request: &HttpRequest,
-        mut response: HttpResponseBuilder,
-    ) -> HttpResponse {
+    pub fn answer(&self, request: &HttpRequest, mut response: HttpResponseBuilder) -> HttpResponse {
         response.insert_header((header::VARY, "Accept-Encoding"));
         let gzip = accepts_gzip(request).then(|| self.gzip()).flatten();
         match gzip {

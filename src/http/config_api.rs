@@ -14,13 +14,12 @@ use blocking::Turns;
 use serde_json::{Map, Value, json};
 
 use super::access::Order;
-use super::answer::{self, Answer, Refusal};
+use super::answer::{self, Answer, HttpResult, Refusal};
 use super::body::{AtMost, ORDER_BYTES_MAX, no_thread};
 use super::routes::shutting_down;
 use super::{HttpContext, Shared};
 use crate::audit::{Done, PendingOrder};
-use crate::config::keys;
-use crate::config::{Setting, reload::Change};
+use crate::config::{Setting, keys, reload::Change};
 use crate::messages::config_listener::{PlanReload, Reload, ReloadError, SetValue};
 use store::fleet::Override;
 
@@ -28,7 +27,7 @@ use store::fleet::Override;
 static LISTS: Turns = Turns::new(1);
 
 /// Returns what `read` takes from all settings. They are listed on another thread: ten thousand tenants take 50 ms.
-async fn listed<T, R>(shared: &HttpContext, read: R) -> Result<T, Refusal>
+async fn listed<T, R>(shared: &HttpContext, read: R) -> HttpResult<T>
 where
     T: Send + 'static,
     R: FnOnce(Vec<Setting>) -> T + Send + 'static,
@@ -64,7 +63,7 @@ pub(super) async fn section(name: Path<String>, shared: Shared) -> Answer {
 }
 
 /// Returns the keys of a section, and their values as texts.
-async fn values(shared: &HttpContext, section: String) -> Result<Map<String, Value>, Refusal> {
+async fn values(shared: &HttpContext, section: String) -> HttpResult<Map<String, Value>> {
     listed(shared, move |settings| {
         settings
             .iter()
@@ -80,7 +79,7 @@ type SettingPath = Path<(String, String)>;
 
 /// `GET /_node/_local/_config/SECTION/KEY`.
 pub(super) async fn value(place: SettingPath, shared: Shared) -> Answer {
-    answer::ok(&known(&shared, &place.0, &place.1).await?)
+    answer::ok(&known(&shared, &place).await?)
 }
 
 /// `PUT /_node/_local/_config/SECTION/KEY`.
@@ -98,7 +97,7 @@ pub(super) async fn put(
 
 /// `DELETE /_node/_local/_config/SECTION/KEY`.
 pub(super) async fn delete(place: SettingPath, shared: Shared, order: Order) -> Answer {
-    known(&shared, &place.0, &place.1).await?;
+    known(&shared, &place).await?;
     set(place, None, &shared, &order).await
 }
 
@@ -114,13 +113,11 @@ pub(super) async fn plan(shared: Shared) -> Answer {
     answer::ok(&changed(shared.config_listener.call(PlanReload).await?)?)
 }
 
-async fn find(shared: &HttpContext, section: &str, key: &str) -> Result<Option<Value>, Refusal> {
-    Ok(values(shared, section.to_owned()).await?.remove(key))
-}
-
-async fn known(shared: &HttpContext, section: &str, key: &str) -> Result<Value, Refusal> {
-    find(shared, section, key)
+/// Returns a value that exists.
+async fn known(shared: &HttpContext, place: &SettingPath) -> HttpResult<Value> {
+    values(shared, place.0.clone())
         .await?
+        .remove(&place.1)
         .ok_or_else(|| Refusal::not_found("unknown_config_value"))
 }
 
@@ -139,7 +136,7 @@ async fn set(
              and reload the configuration or restart the service"
         )));
     }
-    let before = find(shared, &section, &key).await?;
+    let before = values(shared, section.clone()).await?.remove(&key);
     // A new pool, or other new section of a family, accepts keys that are fixed once it exists.
     let is_new = keys::family(&section).is_some() && before.is_none();
     if keys::kind(&section, &key).is_some() && !keys::runtime(&section, &key) && !is_new {
@@ -158,7 +155,7 @@ async fn set(
     answer::ok(&before.unwrap_or_else(|| "".into()))
 }
 
-fn changed(result: Result<Vec<Change>, ReloadError>) -> Result<Vec<Change>, Refusal> {
+fn changed(result: Result<Vec<Change>, ReloadError>) -> HttpResult<Vec<Change>> {
     result.map_err(|error| match error {
         ReloadError::ShuttingDown => shutting_down(),
         ReloadError::Store(error) => error.into(),

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex};
 use futures_util::task::AtomicWaker;
 
 use crate::in_flight::network_of;
-use crate::query_server::lock;
+use crate::lock;
 
 /// Maximum connections of a peer searched for a waiting one.
 const SEARCH_MAX: usize = 256;
@@ -39,16 +39,16 @@ pub(super) struct Conduct {
     busy: AtomicBool,
     closed: AtomicBool,
     /// Wakes the connection when it is closed for another.
-    pub(super) waker: AtomicWaker,
+    pub waker: AtomicWaker,
 }
 
 impl Conduct {
-    pub(super) fn set_busy(&self, busy: bool) {
+    pub fn set_busy(&self, busy: bool) {
         self.busy.store(busy, Ordering::Release);
     }
 
     /// Returns whether the connection was closed for another.
-    pub(super) fn is_closed(&self) -> bool {
+    pub fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
     }
 }
@@ -97,13 +97,13 @@ impl Table {
 
 /// All connections of the server.
 pub(super) struct Connections {
-    pub(super) max: usize,
+    pub max: usize,
     table: Mutex<Table>,
 }
 
 impl Connections {
     /// Creates the table for at most `max` connections.
-    pub(super) fn new(max: usize) -> Arc<Self> {
+    pub fn new(max: usize) -> Arc<Self> {
         Arc::new(Self {
             max,
             table: Mutex::default(),
@@ -111,12 +111,12 @@ impl Connections {
     }
 
     /// Returns whether any connections are open.
-    pub(super) fn are_open(&self) -> bool {
+    pub fn are_open(&self) -> bool {
         lock(&self.table).total > 0
     }
 
     /// Admits a connection; `None` if the maximum is reached and all are busy.
-    pub(super) fn enter(self: &Arc<Self>, peer: Peer) -> Option<ConnectionPlace> {
+    pub fn enter(self: &Arc<Self>, peer: Peer) -> Option<ConnectionPlace> {
         let conduct = Arc::new(Conduct::default());
         let mut table = lock(&self.table);
         if table.total >= self.max && !table.close_one() {
@@ -141,7 +141,7 @@ pub(super) struct ConnectionPlace {
     connections: Arc<Connections>,
     peer: Peer,
     number: u64,
-    pub(super) conduct: Arc<Conduct>,
+    pub conduct: Arc<Conduct>,
 }
 
 impl Drop for ConnectionPlace {

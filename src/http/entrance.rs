@@ -18,7 +18,7 @@ use strum::VariantArray;
 use tokio::time::Instant;
 
 use super::access::{Visitor, admit, session_cookie};
-use super::answer::Refusal;
+use super::answer::{HttpResult, Refusal};
 use super::body::Account;
 use super::guard::{Connection, Exchange};
 use super::outgoing::Outgoing;
@@ -49,7 +49,7 @@ pub(super) async fn serve(
     renew_session(&request, &mut response, &shared);
     let mut response = hold(&request, response, exchange);
     finish(request.head(), &request_id, &mut response, since, &shared);
-    if *shared.stopping().borrow() {
+    if *shared.stopping.borrow() {
         // The client should send its next request over a new connection, to the next service.
         response
             .head_mut()
@@ -112,7 +112,7 @@ async fn let_in(
     request: &HttpRequest,
     shared: &HttpContext,
     exchange: &Exchange,
-) -> Result<(), Refusal> {
+) -> HttpResult<()> {
     let found = request.extensions_mut().remove::<Rc<Visitor>>();
     let visitor = match found {
         Some(visitor) => visitor,
@@ -145,7 +145,7 @@ async fn know(
     head: &RequestHead,
     connection: Option<&Connection>,
     shared: &HttpContext,
-) -> Result<Rc<Visitor>, Refusal> {
+) -> HttpResult<Rc<Visitor>> {
     let visitor = admit(head, connection, shared).await?;
     if !is_public(&decode(head.uri.path())?) && !visitor.is_known() {
         return Err(Refusal::unauthorized("Authentication required."));

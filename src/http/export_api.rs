@@ -16,8 +16,8 @@ use super::request::{IsJson, NDJSON};
 use super::{Shared, body};
 use crate::audit::Done;
 use crate::messages::arguments::Arguments;
-use crate::replicator::Refused;
 use crate::replicator::document::DocumentError;
+use crate::replicator::{Refused, export_lines};
 use store::{ExportLines, ExportRow, Imported};
 
 /// Maximum concurrent exports: each holds a snapshot of the store.
@@ -44,7 +44,8 @@ pub(super) async fn export(params: Params, shared: Shared) -> Answer {
         .acquire()
         .await
         .expect("exports: nothing closes the semaphore");
-    let lines = shared.replications.database().export(secrets).await?;
+    let snapshot = shared.replications.database().store.snapshot().await?;
+    let lines = export_lines(snapshot, secrets);
     streamed(NDJSON, Export { lines, _turn }).await
 }
 

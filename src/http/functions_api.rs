@@ -6,8 +6,7 @@ use super::params::{Params, query_parse_error};
 use super::{HttpContext, Shared};
 use crate::actors::pool_executor::PoolWork;
 use crate::functions::QueryServers;
-use crate::messages::function_costs::{CostsPage, CostsQuery};
-use crate::messages::tenant_costs::{TenantCostsPage, TenantCostsQuery};
+use crate::messages::costs::{CostsPage, CostsQuery, TenantCostsPage, TenantCostsQuery};
 
 /// Lists functions, selected by the parameters `period`, `sort` and `limit`.
 pub(super) async fn list(params: Params, shared: Shared, user: User) -> Answer {

@@ -20,11 +20,10 @@ use std::time::Duration;
 
 use actix_web::HttpRequest;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::sync::watch;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::connections::{Conduct, ConnectionPlace};
-use crate::config::Config;
+use crate::ConfigWatch;
 use crate::pace::Pace;
 use crate::query_server::status::Holder;
 
@@ -62,16 +61,12 @@ pub(super) struct Connection {
     is_stream: Cell<bool>,
     way: Way,
     /// The name in the client's certificate, once known.
-    pub(super) certified: OnceCell<String>,
-    config: watch::Receiver<Arc<Config>>,
+    pub certified: OnceCell<String>,
+    config: ConfigWatch,
 }
 
 impl Connection {
-    pub(super) fn new(
-        place: ConnectionPlace,
-        way: Way,
-        config: watch::Receiver<Arc<Config>>,
-    ) -> Rc<Self> {
+    pub fn new(place: ConnectionPlace, way: Way, config: ConfigWatch) -> Rc<Self> {
         Rc::new(Self {
             place,
             in_hand: Cell::new(0),
@@ -86,7 +81,7 @@ impl Connection {
     }
 
     /// Returns the local user at the other end of the Unix socket.
-    pub(super) fn local(&self) -> Option<&Arc<Holder>> {
+    pub fn local(&self) -> Option<&Arc<Holder>> {
         match &self.way {
             Way::Local(holder) => Some(holder),
             Way::Plain | Way::Encrypted => None,
@@ -119,7 +114,7 @@ pub(super) struct Exchange(Option<Rc<Connection>>);
 
 impl Exchange {
     /// Begins when the head is complete.
-    pub(super) fn begin(request: &HttpRequest) -> Self {
+    pub fn begin(request: &HttpRequest) -> Self {
         let connection = request.conn_data::<Rc<Connection>>().cloned();
         if let Some(connection) = &connection {
             connection.in_hand.set(connection.in_hand.get() + 1);
@@ -129,14 +124,14 @@ impl Exchange {
     }
 
     /// Records that the request's sender is known: until it ends, its connection is not closed to make room.
-    pub(super) fn set_known(&self) {
+    pub fn set_known(&self) {
         if let Some(connection) = &self.0 {
             connection.conduct().set_busy(true);
         }
     }
 
     /// Records that the answer is a stream.
-    pub(super) fn set_stream(&self) {
+    pub fn set_stream(&self) {
         if let Some(connection) = &self.0 {
             connection.is_stream.set(true);
         }
@@ -177,8 +172,8 @@ impl Timer {
 
 /// The socket of a connection.
 pub(super) struct Guarded<S> {
-    pub(super) stream: S,
-    pub(super) connection: Rc<Connection>,
+    pub stream: S,
+    pub connection: Rc<Connection>,
     reading: Timer,
     writing: Timer,
     /// Bytes read by the client since it last stalled; `None` while it keeps up.
@@ -186,7 +181,7 @@ pub(super) struct Guarded<S> {
 }
 
 impl<S> Guarded<S> {
-    pub(super) fn new(stream: S, connection: Rc<Connection>) -> Self {
+    pub fn new(stream: S, connection: Rc<Connection>) -> Self {
         Self {
             stream,
             connection,
@@ -194,14 +189,6 @@ impl<S> Guarded<S> {
             writing: Timer::default(),
             blocked: None,
         }
-    }
-
-    /// Wraps the socket.
-    pub(super) async fn map<T>(
-        self,
-        wrap: impl AsyncFnOnce(S) -> io::Result<T>,
-    ) -> io::Result<Guarded<T>> {
-        Ok(Guarded::new(wrap(self.stream).await?, self.connection))
     }
 
     fn check_closed(&self) -> io::Result<()> {
@@ -307,9 +294,11 @@ mod tests {
     use std::net::{IpAddr, Ipv4Addr};
 
     use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+    use tokio::sync::watch;
     use tokio::time::advance;
 
     use super::*;
+    use crate::config::Config;
     use crate::http::connections::Connections;
 
     fn guarded() -> (DuplexStream, Guarded<DuplexStream>) {

@@ -16,8 +16,8 @@ use super::{HttpContext, Shared};
 use crate::actors::pool_executor::{PoolWork, Principal};
 use crate::actors::proc_manager::GetStatus;
 use crate::functions::QueryServers;
+use crate::lock;
 use crate::metrics::history::{CallTally, PoolReading, Reading, SAMPLE_PERIOD};
-use crate::query_server::lock;
 use store::unix_now;
 
 /// `GET /_dashboard/history`, with `pool` for that pool alone.

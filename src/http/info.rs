@@ -9,14 +9,14 @@ use actix_web::{HttpRequest, HttpResponse};
 use blocking::Turns;
 use bytes::Bytes;
 use serde_json::json;
+use settee_client::DrainState;
 
 use super::access::Order;
-use super::answer::{self, Answer, Refusal};
+use super::answer::{self, Answer, HttpResult, Refusal};
 use super::body::no_thread;
 use super::params::Params;
 use super::request::segments;
 use super::{HttpContext, Shared};
-use crate::actors::drained;
 use crate::actors::proc_manager::{GetStatus, PoolsSnapshot};
 use crate::audit::Done;
 use crate::health::findings::Kind;
@@ -33,7 +33,7 @@ pub(super) async fn pools<T: Send + 'static>(
     shared: &HttpContext,
     pool: Option<String>,
     describe: impl FnOnce(&PoolsSnapshot) -> T + Send + 'static,
-) -> Result<T, Refusal> {
+) -> HttpResult<T> {
     let turn = READINGS.turn().await;
     let snapshot = shared.manager.call(GetStatus { pool }).await?;
     turn.run("status", move || describe(&snapshot))
@@ -56,7 +56,7 @@ pub(super) async fn welcome(shared: Shared) -> Answer {
 /// `GET /_up`: 404 while the service stops or is drained, as CouchDB answers in maintenance mode; 503 while a problem
 /// disables it, or with `?ready` prevents function calls, so that a load balancer routes around it.
 pub(super) async fn up(params: Params, shared: Shared) -> Answer {
-    if *shared.stopping().borrow() || shared.drain.is_on() {
+    if *shared.stopping.borrow() || shared.drain.is_on() {
         return answer::with_status(
             StatusCode::NOT_FOUND,
             &json!({"status": "maintenance_mode"}),
@@ -112,18 +112,36 @@ pub(super) async fn acknowledge(
 
 /// `GET /_drain`.
 pub(super) async fn drain_state(shared: Shared) -> Answer {
-    answer::ok(&drained::drain_state(&shared.drain, &shared.manager, &shared.replications).await)
+    let since = shared.drain.since();
+    let snapshot = shared.manager.call(GetStatus { pool: None }).await;
+    // A manager or scheduler that is restarting counts as without work.
+    let pools = snapshot
+        .map(|snapshot| snapshot.summary())
+        .unwrap_or_default()
+        .pools;
+    answer::ok(&DrainState {
+        draining: since.is_some(),
+        since: since.map(|since| since.to_string()),
+        waiting: pools.iter().map(|pool| u64::from(pool.waiting)).sum(),
+        lent: pools.iter().map(|pool| u64::from(pool.used)).sum(),
+        running: shared.replications.running_here().await,
+    })
 }
 
 /// `PUT /_drain`.
 pub(super) async fn drain(shared: Shared, order: Order) -> Answer {
-    order.did(drained::set_drained(&shared.drain, true));
-    drain_state(shared).await
+    set_drained(shared, &order, true).await
 }
 
 /// `DELETE /_drain`.
 pub(super) async fn undrain(shared: Shared, order: Order) -> Answer {
-    order.did(drained::set_drained(&shared.drain, false));
+    set_drained(shared, &order, false).await
+}
+
+async fn set_drained(shared: Shared, order: &Order, is_drained: bool) -> Answer {
+    let changes = shared.drain.set(is_drained);
+    let before = json!({"draining": changes != is_drained});
+    order.did(Done::after(usize::from(changes), before));
     drain_state(shared).await
 }
 
@@ -135,8 +153,7 @@ pub(super) async fn fleet(shared: Shared) -> Answer {
 
 /// `GET /_audit`.
 pub(super) async fn audit(params: Params, shared: Shared) -> Answer {
-    let limit = params.count("limit")?.unwrap_or(usize::MAX);
-    answer::ok(&shared.audit.page(limit))
+    answer::ok(&shared.audit.page(params.limit()?))
 }
 
 /// `GET /_openapi`: the page, which a test compares with the operations.
@@ -171,10 +188,7 @@ pub(super) async fn prometheus(shared: Shared) -> Answer {
 }
 
 /// Takes a snapshot of all metrics and formats it, on a blocking thread. Without a manager, it has no pools.
-async fn read<T: Send + 'static>(
-    shared: &HttpContext,
-    form: fn(&Snapshot) -> T,
-) -> Result<T, Refusal> {
+async fn read<T: Send + 'static>(shared: &HttpContext, form: fn(&Snapshot) -> T) -> HttpResult<T> {
     let turn = READINGS.turn().await;
     let snapshot = shared.manager.call(GetStatus { pool: None }).await;
     let metrics = shared.metrics.clone();

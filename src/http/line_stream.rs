@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 
 use super::HttpContext;
 use super::access::User;
-use super::answer::{Answer, Piece, Pieces, Refusal, streamed};
+use super::answer::{Answer, HttpResult, Piece, Pieces, Refusal, streamed};
 use super::body::{IDLE_MAX, Incoming};
 use super::request::NDJSON;
 use crate::actors::pool_executor::PoolWork;
@@ -28,9 +28,9 @@ pub(super) const ANSWERS_AHEAD: usize = 16;
 
 /// The lines of a body, as they arrive.
 pub(super) struct Lines {
-    pub(super) incoming: Incoming,
+    pub incoming: Incoming,
     /// Received but not yet consumed.
-    pub(super) buffer: LineBuffer,
+    pub buffer: LineBuffer,
     is_over: bool,
 }
 
@@ -40,23 +40,22 @@ impl Lines {
     /// # Errors
     /// The line is too long, or the body is too slow or truncated; or the arguments have a mistake, and the error has
     /// the line's number.
-    pub(super) async fn begin<T, E: Into<Refusal>>(
+    pub async fn begin<T>(
         incoming: Incoming,
         shared: &HttpContext,
-        parse: impl FnOnce(&str) -> Result<T, E>,
-    ) -> Result<(T, Self), Refusal> {
+        parse: impl FnOnce(&str) -> Result<T, ErrorReply>,
+    ) -> HttpResult<(T, Self)> {
         let buffer = LineBuffer::new(shared.config.borrow().server.line_max);
-        let is_over = false;
         let mut lines = Self {
             incoming,
             buffer,
-            is_over,
+            is_over: false,
         };
         let line = lines.next_line("the first line").await?.unwrap_or_default();
         let text = std::str::from_utf8(&line)
             .map_err(|_| Refusal::bad_request("the first line is not UTF-8"));
         let arguments = text
-            .and_then(|text| parse(text).map_err(Into::into))
+            .and_then(|text| parse(text).map_err(Refusal::from))
             .map_err(|refusal| {
                 let reason = format!("the first line holds the arguments: {}", refusal.reason());
                 refusal.with_member("reason", reason).with_member("line", 1)
@@ -68,7 +67,7 @@ impl Lines {
     ///
     /// # Errors
     /// It is too long, or the body is too slow or truncated.
-    pub(super) async fn next_line(&mut self, what: &str) -> Piece {
+    pub async fn next_line(&mut self, what: &str) -> Piece {
         let too_long = |error: LineTooLong| Refusal::too_large(what, error.limit, Some("line_max"));
         while !self.is_over {
             if let Some(line) = self.buffer.next_line().map_err(too_long)? {
@@ -84,7 +83,7 @@ impl Lines {
 }
 
 /// Answers with the output of `answers` until the work drops the sender. Meanwhile `pump` passes the body to the work.
-pub(super) async fn answer<W: PoolWork<Output = Result<(), Refusal>>>(
+pub(super) async fn answer<W: PoolWork<Output = HttpResult<()>>>(
     pump: impl Future<Output = ()> + 'static,
     answers: mpsc::Receiver<Bytes>,
     work: W,
@@ -108,7 +107,7 @@ struct LineStream {
     pump: Option<LocalBoxFuture<'static, ()>>,
     answers: mpsc::Receiver<Bytes>,
     /// `None` once it has ended.
-    work: Option<LocalBoxFuture<'static, Result<(), Refusal>>>,
+    work: Option<LocalBoxFuture<'static, HttpResult<()>>>,
 }
 
 impl Pieces for LineStream {

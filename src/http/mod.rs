@@ -35,7 +35,6 @@ mod params;
 mod pools_api;
 mod procs_api;
 mod query;
-mod reads;
 mod replicate;
 mod replicator;
 mod request;
@@ -53,6 +52,7 @@ use actix_web::web::Data;
 use slog::Logger;
 use tokio::sync::watch;
 
+use crate::ConfigWatch;
 use crate::actors::client::peer::UserNames;
 use crate::actors::config_listener::ConfigListener;
 use crate::actors::pool_executor::PoolHandle;
@@ -60,53 +60,46 @@ use crate::actors::proc_manager::ProcManager;
 use crate::actors::replicator_api::ReplicatorApi;
 use crate::audit::AuditLog;
 use crate::auth::Authority;
-use crate::config::Config;
 use crate::drain::Drain;
 use crate::in_flight::InFlight;
 use crate::metrics::Metrics;
 use crate::metrics::history::History;
-use crate::otp::registered_name::RegisteredName;
+use crate::otp::RegisteredName;
 use crate::query_server::known_ddocs::KnownDdocs;
 use crate::query_server::tenant_logs::TenantLogs;
 use dashboard::state::StateMemo;
 use tasks::Tasks;
 
 /// State shared by all requests.
-pub struct HttpContext {
-    pub(crate) pool: PoolHandle,
-    pub(crate) manager: RegisteredName<ProcManager>,
-    pub(crate) config_listener: RegisteredName<ConfigListener>,
+pub(crate) struct HttpContext {
+    pub pool: PoolHandle,
+    pub manager: RegisteredName<ProcManager>,
+    pub config_listener: RegisteredName<ConfigListener>,
     /// The current configuration.
-    pub(crate) config: watch::Receiver<Arc<Config>>,
-    pub(crate) authority: Arc<Authority>,
+    pub config: ConfigWatch,
+    pub authority: Arc<Authority>,
     /// The users of this machine.
-    pub(crate) user_names: Arc<UserNames>,
+    pub user_names: Arc<UserNames>,
     /// The address of HTTP without TLS, if any.
-    pub(crate) address: Option<SocketAddr>,
+    pub address: Option<SocketAddr>,
     /// The log of orders and changes.
-    pub(crate) audit: AuditLog,
-    pub(crate) drain: Drain,
-    pub(crate) metrics: Metrics,
-    pub(crate) replications: ReplicatorApi,
+    pub audit: AuditLog,
+    pub drain: Drain,
+    pub metrics: Metrics,
+    pub replications: ReplicatorApi,
     /// The memory of requests and answers in flight.
-    pub(crate) in_flight: Arc<InFlight>,
-    pub(crate) ddocs: Arc<KnownDdocs>,
-    pub(crate) tasks: Tasks,
+    pub in_flight: Arc<InFlight>,
+    pub ddocs: Arc<KnownDdocs>,
+    pub tasks: Tasks,
     /// The logs of each database's functions.
-    pub(crate) tenant_logs: Arc<TenantLogs>,
-    pub(crate) dashboard: StateMemo,
+    pub tenant_logs: Arc<TenantLogs>,
+    pub dashboard: StateMemo,
     /// Metrics of the last hour.
-    pub(crate) history: Mutex<History>,
-    pub(crate) stopping: watch::Sender<bool>,
-    pub(crate) log: Logger,
+    pub history: Mutex<History>,
+    /// Set when the service is about to end.
+    pub stopping: watch::Sender<bool>,
+    pub log: Logger,
 }
 
 /// The shared state, for handlers.
 type Shared = Data<HttpContext>;
-
-impl HttpContext {
-    /// Returns a receiver that is notified when the service is about to end.
-    fn stopping(&self) -> watch::Receiver<bool> {
-        self.stopping.subscribe()
-    }
-}

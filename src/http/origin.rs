@@ -15,14 +15,14 @@ use actix_web::http::header::{self, HeaderName};
 use actix_web::http::uri::{Authority, Uri};
 use actix_web::http::{Method, Version};
 
-use super::answer::Refusal;
+use super::answer::{HttpResult, Refusal};
 
 /// The header with the kind of page that a request comes from: browsers send it, and pages cannot set it.
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// Refuses a request to a host name that is not allowed or from a page of another origin; `hosts` are additional names
 /// from the configuration.
-pub(super) fn check(head: &RequestHead, hosts: &[String]) -> Result<(), Refusal> {
+pub(super) fn check(head: &RequestHead, hosts: &[String]) -> HttpResult<()> {
     let host = host(head)?;
     if let Some(host) = &host
         && !is_ours(host.host(), hosts)
@@ -45,7 +45,7 @@ pub(super) fn check(head: &RequestHead, hosts: &[String]) -> Result<(), Refusal>
 }
 
 /// Returns the host of a request. HTTP/1.0, which browsers do not use, may have none.
-fn host(head: &RequestHead) -> Result<Option<Authority>, Refusal> {
+fn host(head: &RequestHead) -> HttpResult<Option<Authority>> {
     let named = only(head, header::HOST).map_err(|()| foreign_host("a header that is not text"))?;
     // A URL's authority overrides the header, so both have to be valid.
     let target = head.uri.authority().map(Authority::as_str);

@@ -39,7 +39,7 @@ pub(super) struct Outgoing {
 
 impl Outgoing {
     /// Wraps an answer's body.
-    pub(super) fn new(body: BoxBody, exchange: Exchange, account: Option<Account>) -> Self {
+    pub fn new(body: BoxBody, exchange: Exchange, account: Option<Account>) -> Self {
         let content = match body.size() {
             BodySize::Sized(_) => body
                 .try_into_bytes()

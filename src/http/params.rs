@@ -3,13 +3,12 @@
 //! SOURCE    chttpd_db, couch_mrview_http: parse_params/4 and its errors.
 
 use std::future::{Ready, ready};
-use std::time::Duration;
 
 use actix_web::dev::Payload;
 use actix_web::{FromRequest, HttpRequest, web};
 use serde_json::Value;
 
-use super::answer::Refusal;
+use super::answer::{HttpResult, Refusal};
 use crate::config::nearest::hint;
 use crate::operations::{LONG_NAME_BYTES_MAX, NAME_BYTES_MAX, check_name};
 use crate::query_server::prompt_error::shorten;
@@ -28,7 +27,7 @@ impl Params {
     ///
     /// # Errors
     /// The encoding is invalid, or a name or value is too long.
-    pub(super) fn of(request: &HttpRequest) -> Result<Self, Refusal> {
+    pub fn of(request: &HttpRequest) -> HttpResult<Self> {
         let params = Self::read(request.query_string())?;
         for (name, value) in params.0.iter().filter(|(name, _)| !is_key(name)) {
             check_name("a parameter", name, NAME_BYTES_MAX)
@@ -38,14 +37,14 @@ impl Params {
         Ok(params)
     }
 
-    fn read(query: &str) -> Result<Self, Refusal> {
+    fn read(query: &str) -> HttpResult<Self> {
         let parsed = web::Query::<Vec<(String, String)>>::from_query(query)
             .map_err(|error| query_parse_error(error.to_string()))?;
         Ok(Self(parsed.into_inner()))
     }
 
     /// Adds the members of a JSON object, which override the query.
-    pub(super) fn with_body(mut self, body: &Value) -> Self {
+    pub fn with_body(mut self, body: &Value) -> Self {
         self.0
             .extend(body.as_object().into_iter().flatten().map(|(name, value)| {
                 let text = match value {
@@ -58,7 +57,7 @@ impl Params {
         self
     }
 
-    pub(super) fn get(&self, name: &str) -> Option<&str> {
+    pub fn get(&self, name: &str) -> Option<&str> {
         self.0
             .iter()
             .rev()
@@ -67,7 +66,7 @@ impl Params {
     }
 
     /// Returns every value of a name.
-    pub(super) fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
+    pub fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
         self.0
             .iter()
             .filter(move |(known, _)| known == name)
@@ -75,7 +74,7 @@ impl Params {
     }
 
     /// Refuses unknown parameters.
-    pub(super) fn check(&self, known: &[String]) -> Result<(), Refusal> {
+    pub fn check(&self, known: &[String]) -> HttpResult<()> {
         let mut names = self.0.iter().map(|(name, _)| name);
         let Some(name) = names.find(|name| !known.contains(name)) else {
             return Ok(());
@@ -88,7 +87,7 @@ impl Params {
         )))
     }
 
-    pub(super) fn boolean(&self, name: &str, default: bool) -> Result<bool, Refusal> {
+    pub fn boolean(&self, name: &str, default: bool) -> HttpResult<bool> {
         match self.get(name).map(str::to_ascii_lowercase).as_deref() {
             None => Ok(default),
             Some("true") => Ok(true),
@@ -100,7 +99,7 @@ impl Params {
     }
 
     /// Returns a non-negative integer.
-    pub(super) fn count(&self, name: &str) -> Result<Option<usize>, Refusal> {
+    pub fn count(&self, name: &str) -> HttpResult<Option<usize>> {
         let Some(text) = self.get(name) else {
             return Ok(None);
         };
@@ -116,29 +115,21 @@ impl Params {
         }
     }
 
-    /// Returns the value of the first of several names that is present, as JSON.
-    pub(super) fn json(&self, names: &[&str]) -> Result<Option<Value>, Refusal> {
-        let text = names.iter().find_map(|name| self.get(name));
-        Ok(text.map(serde_json::from_str).transpose()?)
+    /// Returns the parameter `limit`; without it everything is wanted.
+    pub fn limit(&self) -> HttpResult<usize> {
+        Ok(self.count("limit")?.unwrap_or(usize::MAX))
     }
 
-    /// Returns a time given in milliseconds, at most `max`; `default` if it is missing.
-    pub(super) fn milliseconds(
-        &self,
-        name: &str,
-        default: Duration,
-        max: Duration,
-    ) -> Result<Duration, Refusal> {
-        let given = self
-            .count(name)?
-            .map(|time| Duration::from_millis(time as u64));
-        Ok(given.unwrap_or(default).min(max))
+    /// Returns the value of the first of several names that is present, as JSON.
+    pub fn json(&self, names: &[&str]) -> HttpResult<Option<Value>> {
+        let text = names.iter().find_map(|name| self.get(name));
+        Ok(text.map(serde_json::from_str).transpose()?)
     }
 }
 
 impl FromRequest for Params {
     type Error = Refusal;
-    type Future = Ready<Result<Self, Refusal>>;
+    type Future = Ready<HttpResult<Self>>;
 
     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
         ready(Self::of(request))

@@ -23,10 +23,9 @@ use crate::config::keys::CALLERS;
 use crate::config::language_name;
 use crate::messages::client_error::ErrorReply;
 use crate::messages::pools::{
-    AddPool, PoolChange, PoolError, PoolOrder, ReconfigurePool, RemovePool, TerminateStaleOf,
-    UnthrottlePool,
+    AddPool, PoolChange, PoolError, PoolOrder, ReconfigurePool, RemovePool, UnthrottlePool,
 };
-use crate::messages::proc_manager::SetThresholdTs;
+use crate::messages::proc_manager::{SetThresholdTs, TerminateStaleProcs};
 use crate::query_server::status::PoolStatus;
 use policy::pool::RemoveMode;
 
@@ -71,7 +70,7 @@ pub(super) async fn procs(name: Path<String>, shared: Shared) -> Answer {
 /// `POST /_pools/NAME/_terminate_stale`.
 pub(super) async fn terminate_stale(_: IsJson, name: Path<String>, shared: Shared) -> Answer {
     let name = name.into_inner();
-    shared.manager.call(TerminateStaleOf { name }).await??;
+    shared.manager.call(TerminateStaleProcs { name }).await??;
     answer::done()
 }
 

@@ -5,19 +5,13 @@ use serde_json::json;
 
 use super::Shared;
 use super::access::{Order, User};
-use super::answer::{self, Answer, Refusal};
+use super::answer::{self, Answer};
 use super::body::no_thread;
 use super::params::Params;
 use crate::actors::proc_manager::procs;
 use crate::audit::Done;
 use crate::messages::client_error::ErrorReply;
-use crate::messages::ps::{KillError, KillProc, ListProcs};
-
-impl From<KillError> for Refusal {
-    fn from(error: KillError) -> Self {
-        ErrorReply::from(error).into()
-    }
-}
+use crate::messages::ps::{KillProc, ListProcs};
 
 /// `GET /_procs`.
 pub(super) async fn list(params: Params, shared: Shared) -> Answer {
@@ -43,7 +37,8 @@ pub(super) async fn kill(
             now,
             who: user.principal().who,
         })
-        .await??;
+        .await?
+        .map_err(ErrorReply::from)?;
     order.did(Done::of_kill(&killed, now));
     answer::ok(&json!({"ok": true, "how": killed.how, "proc": killed.proc}))
 }

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 use super::access::User;
-use super::answer::{self, Answer, Refusal};
+use super::answer::{self, Answer, HttpResult, Refusal};
 use super::params::{Params, query_parse_error};
 use super::request::require_json;
 use super::{Shared, body};
@@ -81,7 +81,7 @@ async fn call(
 }
 
 /// Adds the options in the URL and the headers to those in a body.
-fn options(in_body: CallOptions, request: &HttpRequest) -> Result<CallOptions, Refusal> {
+fn options(in_body: CallOptions, request: &HttpRequest) -> HttpResult<CallOptions> {
     let params = Params::of(request)?;
     check_database(params.get("db"), in_body.db.as_deref())?;
     Ok(CallOptions {
@@ -92,7 +92,7 @@ fn options(in_body: CallOptions, request: &HttpRequest) -> Result<CallOptions, R
 }
 
 /// Checks that the parameter `db` of a URL, by which a proxy chooses a daemon, names the database of the body.
-fn check_database(in_path: Option<&str>, in_body: Option<&str>) -> Result<(), Refusal> {
+fn check_database(in_path: Option<&str>, in_body: Option<&str>) -> HttpResult<()> {
     match (in_path, in_body) {
         (Some(path), Some(body)) if path != body => Err(query_parse_error(format!(
             "`db` is {path:?} in the URL and {body:?} in the body: name the same database in both"
@@ -108,7 +108,7 @@ fn check_database(in_path: Option<&str>, in_body: Option<&str>) -> Result<(), Re
 pub(super) fn stream_options(
     in_body: CallOptions,
     request: &HttpRequest,
-) -> Result<CallOptions, Refusal> {
+) -> HttpResult<CallOptions> {
     Ok(CallOptions {
         run_time: RunTime::Work,
         ..options(in_body, request)?

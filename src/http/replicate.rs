@@ -28,13 +28,13 @@ pub(super) async fn replicate(
     user: User,
     order: Order,
 ) -> Answer {
-    let value: Value = body::read(&request, payload, &shared).await?.json().await?;
+    let value = body::read(&request, payload, &shared).await?.json().await?;
     let asked = asked(&value);
     order.did(Done::default().asked(asked.clone()));
     if shared.drain.is_on() && value["cancel"] != true {
         return Err(ErrorReply::from(GetProcError::Draining).into());
     }
-    let mut stopping = shared.stopping();
+    let mut stopping = shared.stopping.subscribe();
     let person = person(&user);
     let replicated = tokio::select! {
         replicated = shared.replications.replicate(&value, &person) => replicated?,

@@ -8,7 +8,7 @@ use actix_web::http::header::{self, HeaderName};
 use actix_web::{FromRequest, HttpRequest};
 use percent_encoding::percent_decode_str;
 
-use super::answer::Refusal;
+use super::answer::{HttpResult, Refusal};
 
 /// The content type of streams of lines, in both directions.
 pub(super) const NDJSON: &str = "application/x-ndjson";
@@ -20,7 +20,7 @@ pub(super) fn trimmed(path: &str) -> &str {
 }
 
 /// Returns the decoded parts of the path.
-pub(super) fn segments(path: &str) -> Result<Vec<String>, Refusal> {
+pub(super) fn segments(path: &str) -> HttpResult<Vec<String>> {
     let path = trimmed(path);
     if path.is_empty() {
         return Ok(Vec::new());
@@ -31,7 +31,7 @@ pub(super) fn segments(path: &str) -> Result<Vec<String>, Refusal> {
 }
 
 /// Decodes a path, or a part of it.
-pub(super) fn decode(path: &str) -> Result<Cow<'_, str>, Refusal> {
+pub(super) fn decode(path: &str) -> HttpResult<Cow<'_, str>> {
     let is_escape = |rest: &str| {
         let digits = rest.as_bytes().get(..2);
         digits.is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))
@@ -61,7 +61,7 @@ pub(super) fn content_type(head: &RequestHead) -> String {
 }
 
 /// Requires JSON or no content type: an HTML form on another site always sends a different one.
-pub(super) fn require_json(request: &HttpRequest) -> Result<(), Refusal> {
+pub(super) fn require_json(request: &HttpRequest) -> HttpResult<()> {
     match content_type(request.head()).as_str() {
         "" | "application/json" => Ok(()),
         _ => Err(Refusal::bad_content_type("application/json")),
@@ -73,7 +73,7 @@ pub(super) struct IsJson;
 
 impl FromRequest for IsJson {
     type Error = Refusal;
-    type Future = Ready<Result<Self, Refusal>>;
+    type Future = Ready<HttpResult<Self>>;
 
     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
         ready(require_json(request).map(|()| Self))

@@ -7,6 +7,7 @@
 
 use std::future::ready;
 use std::rc::Rc;
+use std::sync::LazyLock;
 
 use actix_web::body::BoxBody;
 use actix_web::dev::ServiceRequest;
@@ -15,6 +16,7 @@ use actix_web::http::Method;
 use actix_web::middleware::{Next, from_fn};
 use actix_web::web::{self, ServiceConfig, to};
 use actix_web::{Error, HttpMessage, HttpRequest, HttpResponse, Resource};
+use serde_json::Value;
 use strum::VariantArray;
 
 use super::Shared;
@@ -22,7 +24,6 @@ use super::access::User;
 use super::answer::{Answer, Refusal};
 use super::body::{AtMost, UNKNOWN_BYTES_MAX};
 use super::params::Params;
-use super::reads::reads;
 use super::request::{NDJSON, content_type, decode, require_json, segments};
 use super::{
     config_api as config, dashboard, export_api as export, functions_api as functions, history,
@@ -66,79 +67,78 @@ fn by_path() -> Vec<(&'static str, Vec<Route>)> {
 /// Returns a route's handler.
 #[expect(clippy::too_many_lines, reason = "one line for each route")]
 fn answered_by(route: Route) -> actix_web::Route {
+    use Route::*;
     let lines = || fn_guard(|request| content_type(request.head()) == NDJSON);
     match route {
-        Route::Welcome => to(info::welcome),
-        Route::Up => to(info::up),
-        Route::Health => to(info::health),
-        Route::AcknowledgeLosses => to(info::acknowledge),
-        Route::DrainState => to(info::drain_state),
-        Route::Drain => to(info::drain),
-        Route::Undrain => to(info::undrain),
-        Route::Audit => to(info::audit),
-        Route::OpenApi => to(info::openapi),
-        Route::ShowSession => to(session::who),
-        Route::LogIn => to(session::log_in),
-        Route::LogOut => to(session::log_out),
-        Route::Limits => to(query::limits),
-        Route::MapStream => to(map_stream::map).guard(lines()),
-        Route::ListStream => to(list_stream::list).guard(lines()),
-        Route::Functions => to(functions::list),
-        Route::Tenants => to(functions::tenants),
-        Route::TenantLog => to(tenant_log::log),
-        Route::Status => to(pools::status),
-        Route::Pools => to(pools::list),
-        Route::Pool => to(pools::show),
-        Route::PoolProcs => to(pools::procs),
-        Route::PutPool => to(pools::put),
-        Route::RemovePool => to(pools::delete),
-        Route::UnthrottlePool => to(pools::unthrottle),
-        Route::TerminateStale => to(pools::terminate_stale),
-        Route::Reload => to(pools::reload),
-        Route::Procs => to(procs::list),
-        Route::KillProc => to(procs::kill),
-        Route::System => to(info::system),
-        Route::Tasks => to(tasks::list),
-        Route::Stats | Route::StatsPart => to(info::stats),
-        Route::Metrics | Route::Prometheus => to(info::prometheus),
-        Route::ReloadConfig => to(config::reload),
-        Route::PlanConfig => to(config::plan),
-        Route::Config => to(config::everything),
-        Route::ConfigSection => to(config::section),
-        Route::ConfigValue => to(config::value),
-        Route::SetConfig => to(config::put),
-        Route::UnsetConfig => to(config::delete),
-        Route::DashboardLink => to(dashboard::link),
-        Route::DashboardPage => to(dashboard::page),
-        Route::DashboardState => to(dashboard::state::state),
-        Route::DashboardHistory => to(history::history),
-        Route::DashboardFile => to(dashboard::part),
-        Route::Replicate => to(replicate::replicate),
-        Route::Jobs => to(scheduler::jobs),
-        Route::Job => to(scheduler::job),
-        Route::OrderJobs => to(scheduler::bulk),
-        Route::PauseJob => scheduler::order(route, |_| Ok(JobOrder::Pause)),
-        Route::ResumeJob => scheduler::order(route, |_| Ok(JobOrder::Resume)),
-        Route::RestartJob => scheduler::order(route, |_| Ok(JobOrder::Restart)),
-        Route::SetJobPriority => scheduler::order(route, scheduler::priority),
-        Route::Docs | Route::DocsBelow => to(scheduler::docs),
-        Route::Fleet => to(info::fleet),
-        Route::ExportJobs => to(export::export),
-        Route::ImportJobs => to(export::import),
-        Route::Database => to(replicator::info),
-        Route::CreateDatabase => to(replicator::create),
-        Route::PostDoc => to(replicator::post),
-        Route::AllDocs | Route::PostAllDocs => to(replicator::all_docs),
-        Route::Changes | Route::PostChanges => to(replicator::changes),
-        Route::BulkDocs => to(replicator::bulk_docs),
-        Route::Security => to(replicator::security),
-        Route::SetSecurity => to(replicator::set_security),
-        Route::GetRevisions | Route::PutRevisions | Route::PostRevisions => {
-            to(replicator::revisions)
-        }
-        Route::GetDoc | Route::GetReserved => to(replicator::get),
-        Route::PutDoc | Route::PutReserved => to(replicator::put),
-        Route::DeleteDoc | Route::DeleteReserved => to(replicator::delete),
+        Welcome => to(info::welcome),
+        Up => to(info::up),
+        Health => to(info::health),
+        AcknowledgeLosses => to(info::acknowledge),
+        DrainState => to(info::drain_state),
+        Drain => to(info::drain),
+        Undrain => to(info::undrain),
+        Audit => to(info::audit),
+        OpenApi => to(info::openapi),
+        ShowSession => to(session::who),
+        LogIn => to(session::log_in),
+        LogOut => to(session::log_out),
+        Limits => to(query::limits),
+        MapStream => to(map_stream::map).guard(lines()),
+        ListStream => to(list_stream::list).guard(lines()),
+        Functions => to(functions::list),
+        Tenants => to(functions::tenants),
+        TenantLog => to(tenant_log::log),
+        Status => to(pools::status),
+        Pools => to(pools::list),
+        Pool => to(pools::show),
+        PoolProcs => to(pools::procs),
+        PutPool => to(pools::put),
+        RemovePool => to(pools::delete),
+        UnthrottlePool => to(pools::unthrottle),
+        TerminateStale => to(pools::terminate_stale),
+        Reload => to(pools::reload),
+        Procs => to(procs::list),
+        KillProc => to(procs::kill),
+        System => to(info::system),
+        Tasks => to(tasks::list),
+        Stats | StatsPart => to(info::stats),
+        Metrics | Prometheus => to(info::prometheus),
+        ReloadConfig => to(config::reload),
+        PlanConfig => to(config::plan),
+        Config => to(config::everything),
+        ConfigSection => to(config::section),
+        ConfigValue => to(config::value),
+        SetConfig => to(config::put),
+        UnsetConfig => to(config::delete),
+        DashboardLink => to(dashboard::link),
+        DashboardPage => to(dashboard::page),
+        DashboardState => to(dashboard::state::state),
+        DashboardHistory => to(history::history),
+        DashboardFile => to(dashboard::part),
+        Replicate => to(replicate::replicate),
+        Jobs => to(scheduler::jobs),
+        Job => to(scheduler::job),
+        OrderJobs => to(scheduler::bulk),
+        PauseJob => scheduler::order(route, |_| Ok(JobOrder::Pause)),
+        ResumeJob => scheduler::order(route, |_| Ok(JobOrder::Resume)),
+        RestartJob => scheduler::order(route, |_| Ok(JobOrder::Restart)),
+        SetJobPriority => scheduler::order(route, scheduler::priority),
+        Docs | DocsBelow => to(scheduler::docs),
+        Fleet => to(info::fleet),
+        ExportJobs => to(export::export),
+        ImportJobs => to(export::import),
+        Database => to(replicator::info),
+        CreateDatabase => to(replicator::create),
+        PostDoc => to(replicator::post),
+        AllDocs | PostAllDocs => to(replicator::all_docs),
+        Changes | PostChanges => to(replicator::changes),
+        BulkDocs => to(replicator::bulk_docs),
+        Security => to(replicator::security),
+        SetSecurity => to(replicator::set_security),
+        GetRevisions | PutRevisions | PostRevisions => to(replicator::revisions),
+        GetDoc | GetReserved => to(replicator::get),
+        PutDoc | PutReserved => to(replicator::put),
+        DeleteDoc | DeleteReserved => to(replicator::delete),
         // A function's route is named after it.
         function => query::route(function.into()),
     }
@@ -197,12 +197,42 @@ fn check_names(request: &ServiceRequest) -> Result<(), Refusal> {
     Ok(())
 }
 
+/// What a route reads.
+struct Reads {
+    /// The names of its query parameters.
+    parameters: Vec<String>,
+    has_body: bool,
+}
+
+/// What each route reads, in the order of the routes: from the source of the OpenAPI description.
+static READS: LazyLock<Vec<Reads>> = LazyLock::new(|| {
+    let described: Value = serde_json::from_str(include_str!("shapes.json"))
+        .expect("HTTP: the description of the routes is JSON");
+    let name_of = |key: &Value| {
+        let parameter = &described["components"]["parameters"][key.as_str()?];
+        (parameter["in"] == "query").then(|| parameter["name"].as_str().map(str::to_owned))?
+    };
+    Route::VARIANTS
+        .iter()
+        .map(|route: &Route| {
+            let routes = &described["routes"];
+            let own = &routes[format!("{route:?}")];
+            let shape = own["with"].as_str().map_or(own, |other| &routes[other]);
+            let keys = shape["query"].as_array().into_iter().flatten();
+            Reads {
+                parameters: keys.filter_map(name_of).collect(),
+                has_body: !shape["body"].is_null(),
+            }
+        })
+        .collect()
+});
+
 /// Refuses unknown parameters, and unknown members of an order's body. A handler that reads a body checks its members.
 async fn refuse_unknown(route: Route, request: &mut ServiceRequest) -> Result<(), Error> {
     if route.ignores_unknown() {
         return Ok(());
     }
-    let reads = reads(route);
+    let reads = &READS[route as usize];
     Params::of(request.request())?.check(&reads.parameters)?;
     if route.method() != Method::GET && !reads.has_body {
         let AtMost(body) = request.extract::<AtMost<UNKNOWN_BYTES_MAX>>().await?;

@@ -10,7 +10,7 @@ use serde_json::json;
 use settee_client::{BulkOrder, BulkOrderName, JobSelection, JobsQuery, JobsSort};
 
 use super::access::{Order, User, Visitor};
-use super::answer::{self, Answer, Refusal};
+use super::answer::{self, Answer, HttpResult, Refusal};
 use super::body::{AtMost, ORDER_BYTES_MAX};
 use super::params::{Params, query_parse_error};
 use super::replicator::owners::owns_document;
@@ -29,10 +29,10 @@ use crate::replicator::{DocState, JobOrder, NAME};
 const LIMIT: usize = 100;
 
 /// Returns whose jobs a visitor may see or order: all users' if the visitor has the right, otherwise only their own.
-fn whose(user: &Visitor, who: Who) -> Result<Whose, Refusal> {
+fn whose(user: &Visitor, who: Who) -> HttpResult<Whose> {
     user.check(who)?;
     Ok(match who.right() {
-        Some(right) if !user.may(right) => Whose::Of(user.name.clone().unwrap_or_default()),
+        Some(right) if !user.rights.has(right) => Whose::Of(user.name.clone().unwrap_or_default()),
         _ => Whose::All,
     })
 }
@@ -114,7 +114,7 @@ pub(super) async fn bulk(
     answer::ok(&ordered)
 }
 
-fn bulk_order(body: &str) -> Result<BulkOrder, Refusal> {
+fn bulk_order(body: &str) -> HttpResult<BulkOrder> {
     let members = ["order", "priority", "select", "dry_run", "expect"];
     let selects = [
         "match", "states", "source", "target", "reason", "daemon", "all",
@@ -135,10 +135,7 @@ pub(super) async fn job(name: Path<String>, shared: Shared, user: User) -> Answe
 }
 
 /// `POST /_scheduler/jobs/NAME/ORDER`; `order` reads the order from the body.
-pub(super) fn order(
-    route: Route,
-    order: fn(&str) -> Result<JobOrder, Refusal>,
-) -> actix_web::Route {
+pub(super) fn order(route: Route, order: fn(&str) -> HttpResult<JobOrder>) -> actix_web::Route {
     to(
         move |_: IsJson, name: Path<String>, body, shared, user, pending| async move {
             let (body, pending): (AtMost<ORDER_BYTES_MAX>, Order) = (body, pending);
@@ -156,14 +153,14 @@ pub(super) fn order(
 }
 
 /// Parses an order that sets a job's priority.
-pub(super) fn priority(body: &str) -> Result<JobOrder, Refusal> {
+pub(super) fn priority(body: &str) -> HttpResult<JobOrder> {
     let order = Arguments::of_order(body, &["priority"])?;
     let what = "a whole number from -128 to 127: the higher, the sooner its turn";
     Ok(JobOrder::Priority(order.require("priority", what)?))
 }
 
 /// Parses a number that is not negative. The errors are worded as in CouchDB.
-fn bounded(params: &Params, name: &str, default: usize) -> Result<usize, Refusal> {
+fn bounded(params: &Params, name: &str, default: usize) -> HttpResult<usize> {
     let refuse = |reason: String| Err(Refusal::bad_request(reason));
     match params.get(name).map(str::parse::<i128>) {
         None => Ok(default),
@@ -178,7 +175,7 @@ fn bounded(params: &Params, name: &str, default: usize) -> Result<usize, Refusal
 ///
 /// # Errors
 /// No part of it names a replicator database.
-fn docs_path<'a>(path: &[&'a str]) -> Result<(String, Option<&'a str>), Refusal> {
+fn docs_path<'a>(path: &[&'a str]) -> HttpResult<(String, Option<&'a str>)> {
     let marks = |part: &&str| *part == NAME || part.ends_with("/_replicator");
     match path {
         [] => Ok((NAME.to_owned(), None)),
@@ -213,7 +210,7 @@ pub(super) async fn docs(
 }
 
 /// Returns whether a visitor may see all users' documents.
-fn sees_all(user: &Visitor) -> Result<bool, Refusal> {
+fn sees_all(user: &Visitor) -> HttpResult<bool> {
     Ok(matches!(whose(user, Route::Docs.who())?, Whose::All))
 }
 
@@ -254,7 +251,7 @@ async fn list(params: Params, shared: &HttpContext, user: &Visitor) -> Answer {
 }
 
 /// Parses names of states: those of documents, and `more`.
-fn states(text: Option<&str>, more: &[DocState]) -> Result<Vec<DocState>, Refusal> {
+fn states(text: Option<&str>, more: &[DocState]) -> HttpResult<Vec<DocState>> {
     let Some(text) = text else {
         return Ok(Vec::new());
     };

@@ -37,8 +37,7 @@ use crate::actors::client::LAST_REQUESTS_MAX;
 use crate::actors::client::peer::local_holder;
 use crate::actors::listener::bound::Bound;
 use crate::machine_bounds::connections_max;
-use crate::otp::pid::{ExitReason, Pid, PidGuard};
-use crate::otp::supervisor::Stop;
+use crate::otp::{ExitReason, PidGuard, Stop};
 use crate::tls::{Certificate, client_name};
 use child::watches::{self, WATCHES_MIN};
 
@@ -61,15 +60,15 @@ const BLOCKING_THREADS: usize = 2;
 #[derive(Clone)]
 pub(crate) struct HttpOptions {
     /// The Unix socket for users of this machine.
-    pub(crate) local: Rc<Bound>,
+    pub local: Rc<Bound>,
     /// The address without TLS, if any.
-    pub(crate) plain: Option<Rc<Bound>>,
+    pub plain: Option<Rc<Bound>>,
     /// The address with TLS, if any.
-    pub(crate) encrypted: Option<Rc<Bound>>,
+    pub encrypted: Option<Rc<Bound>>,
     /// The certificate for TLS.
-    pub(crate) certificate: Arc<Certificate>,
+    pub certificate: Arc<Certificate>,
     /// Shared state of all request handlers.
-    pub(crate) shared: Arc<HttpContext>,
+    pub shared: Arc<HttpContext>,
 }
 
 struct Running {
@@ -86,18 +85,13 @@ pub(crate) struct HttpServer {
 }
 
 impl HttpServer {
-    pub(crate) fn new(options: HttpOptions) -> Self {
+    pub fn new(options: HttpOptions, pid_guard: PidGuard) -> Self {
         Self {
             log: options.shared.log.new(o!("component" => "http")),
             options,
             running: None,
-            pid_guard: PidGuard::new(),
+            pid_guard,
         }
-    }
-
-    /// Returns the pid by which it can be monitored.
-    pub(crate) fn pid(&self) -> Pid {
-        self.pid_guard.pid()
     }
 
     /// Returns a server; `None` if the sockets are already closed.
@@ -141,11 +135,6 @@ impl HttpServer {
             .into_iter()
             .chain(encrypted.map(|bound| ("https", bound)))
     }
-
-    fn end(&mut self, reason: ExitReason, ctx: &mut Context<Self>) {
-        self.pid_guard.ending(reason);
-        ctx.stop();
-    }
 }
 
 impl Actor for HttpServer {
@@ -154,10 +143,11 @@ impl Actor for HttpServer {
     fn started(&mut self, ctx: &mut Self::Context) {
         let (server, connections) = match self.listen() {
             Ok(Some(listening)) => listening,
-            Ok(None) => return self.end(ExitReason::Shutdown, ctx),
+            Ok(None) => return self.pid_guard.shut_down(ctx),
             Err(error) => {
                 error!(self.log, "cannot listen"; "error" => %error);
-                return self.end(ExitReason::Failed(format!("cannot listen: {error}")), ctx);
+                let reason = ExitReason::Failed(format!("cannot listen: {error}"));
+                return self.pid_guard.end(reason, ctx);
             }
         };
         info!(self.log, "listening"; "listen" => %self.options.local);
@@ -180,7 +170,7 @@ impl Actor for HttpServer {
                     ExitReason::Failed(format!("the HTTP server failed: {error}"))
                 }
             };
-            server.end(reason, ctx);
+            server.pid_guard.end(reason, ctx);
         });
         ctx.spawn(super::history::sample(Arc::clone(&self.options.shared)).into_actor(self));
         self.running = Some(Running {
@@ -200,13 +190,13 @@ impl Handler<Stop> for HttpServer {
         self.options.local.close();
         self.bound().for_each(|(_, bound)| bound.close());
         let Some(running) = &self.running else {
-            return self.end(ExitReason::Shutdown, ctx);
+            return self.pid_guard.shut_down(ctx);
         };
         info!(self.log, "stopped listening");
         if msg.now {
             // Dropping the server ends it at once, even during a graceful stop.
             ctx.cancel_future(running.serving);
-            return self.end(ExitReason::Shutdown, ctx);
+            return self.pid_guard.shut_down(ctx);
         }
         // The order takes effect immediately; the server's own future shows when it has ended.
         let handle = running.handle.clone();
@@ -363,19 +353,21 @@ impl Listening {
     /// Takes a slot for a connection and starts TLS.
     async fn encrypt(self, stream: TcpStream) -> Accepted<TlsStream<TcpStream>> {
         let (guarded, peer) = self.let_in(stream, Way::Encrypted)?;
+        let Guarded {
+            stream, connection, ..
+        } = guarded;
         let acceptor = self
             .certificate
             .acceptor()
             .ok_or_else(|| io::Error::other("there is no certificate"))?;
-        let handshake = guarded.map(async |stream| acceptor.accept(stream).await);
-        let guarded = timeout(HEAD_WAIT, handshake)
+        let stream = timeout(HEAD_WAIT, acceptor.accept(stream))
             .await
             .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
-        if let Some(name) = client_name(guarded.stream.get_ref().1) {
+        if let Some(name) = client_name(stream.get_ref().1) {
             // Set once: by this handshake.
-            let _ = guarded.connection.certified.set(name);
+            let _ = connection.certified.set(name);
         }
-        Ok((guarded, peer))
+        Ok((Guarded::new(stream, connection), peer))
     }
 }
 

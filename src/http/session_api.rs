@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::access::{User, cookie, session_cookie};
-use super::answer::{self, Answer, Refusal};
+use super::answer::{self, Answer, HttpResult, Refusal};
 use super::body::{AtMost, UNKNOWN_BYTES_MAX};
 use super::request::content_type;
 use super::{HttpContext, Shared};
@@ -116,7 +116,7 @@ pub(super) async fn log_in(
 }
 
 /// Checks a password and returns the user's name.
-async fn with_password(user: &User, shared: &HttpContext, login: Login) -> Result<String, Refusal> {
+async fn with_password(user: &User, shared: &HttpContext, login: Login) -> HttpResult<String> {
     let Login { name, password } = login;
     match shared.authority.log_in(&name, &password, user.peer()).await {
         Ok(()) => Ok(name),
@@ -125,7 +125,7 @@ async fn with_password(user: &User, shared: &HttpContext, login: Login) -> Resul
 }
 
 /// Returns the name of the administrator that a link of `settee dashboard` logs in.
-fn with_token(shared: &HttpContext, token: &str) -> Result<String, Refusal> {
+fn with_token(shared: &HttpContext, token: &str) -> HttpResult<String> {
     shared.authority.take_token(token).ok_or_else(|| {
         Refusal::unauthorized(
             "this link was used, or is older than a minute: `settee dashboard` prints a new one",

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::Shared;
 use super::answer::{self, Answer};
-use crate::query_server::lock;
+use crate::lock;
 use store::unix_now;
 
 /// `GET /_active_tasks`: streams, and replications.
@@ -27,21 +27,21 @@ pub(super) struct Task {
     started_on: u64,
     updated_on: AtomicU64,
     /// Documents received.
-    pub(super) docs_read: AtomicU64,
+    pub docs_read: AtomicU64,
     /// Documents answered.
-    pub(super) docs_written: AtomicU64,
+    pub docs_written: AtomicU64,
 }
 
 impl Task {
     /// Records activity.
-    pub(super) fn touch(&self) {
+    pub fn touch(&self) {
         self.updated_on.store(unix_now(), Ordering::Relaxed);
     }
 }
 
 /// The running tasks.
-#[derive(Clone, Default)]
-pub(crate) struct Tasks(Arc<Mutex<Vec<Weak<Task>>>>);
+#[derive(Default)]
+pub(crate) struct Tasks(Mutex<Vec<Weak<Task>>>);
 
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
@@ -64,7 +64,7 @@ impl Tasks {
     }
 
     /// Returns the running tasks, oldest first.
-    pub(super) fn list(&self) -> Vec<Value> {
+    pub fn list(&self) -> Vec<Value> {
         let running: Vec<_> = lock(&self.0).iter().filter_map(Weak::upgrade).collect();
         running
             .iter()

@@ -45,7 +45,7 @@ pub(super) async fn log(request: HttpRequest, params: Params, shared: Shared) ->
             since: params.count("since")?.unwrap_or(0) as u64,
             pages: (!follows).then_some(LINES_MAX / PAGE_LINES_MAX),
             is_first: true,
-            stopping: shared.stopping(),
+            stopping: shared.stopping.subscribe(),
             logs: Arc::clone(&shared.tenant_logs),
             db,
         },
@@ -77,11 +77,8 @@ impl Pieces for Feed {
             if self.pages.is_some() {
                 break;
             }
-            let beat = match is_first {
-                // The answer's head is sent with its first piece.
-                true => Duration::ZERO,
-                false => HEARTBEAT,
-            };
+            // The answer's head is sent with its first piece.
+            let beat = if is_first { Duration::ZERO } else { HEARTBEAT };
             tokio::select! {
                 biased;
                 _ = self.stopping.wait_for(|stopping| *stopping) => break,

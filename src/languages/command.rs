@@ -21,10 +21,10 @@ use crate::messages::opener::StartError;
 use crate::messages::process::{Fault, ProcessRef};
 use crate::query_server::abilities::{Abilities, Ability};
 use crate::query_server::isolates::IsolateTerms;
+use child::CommandSpec;
 use child::cell::Cell;
 use child::cell::terms::CellTerms;
 use child::cell::trial::{CellTrial, check_program};
-use child::{CommandSpec, SpawnError};
 
 /// The shell that runs commands with shell syntax.
 const SHELL: &str = "/bin/sh";
@@ -234,7 +234,14 @@ impl Language for CommandLanguage {
         let isolates = context.isolates.iter().flat_map(IsolateTerms::environment);
         spec.environment.extend(isolates);
         async move {
-            let (child, pipes) = context.spawner.spawn(spec).await.map_err(start_error)?;
+            let (child, pipes) = context.spawner.spawn(spec).await.map_err(|error| {
+                let fault = if error.is_command_wrong() {
+                    Fault::QueryServer
+                } else {
+                    Fault::Host
+                };
+                StartError::new(error.to_string(), fault)
+            })?;
             OsProcess::start_with(child, pipes, context).map_err(|error| {
                 let reason = format!("cannot use the pipes of the query server: {error}");
                 StartError::new(reason, Fault::Host)
@@ -242,15 +249,6 @@ impl Language for CommandLanguage {
         }
         .boxed_local()
     }
-}
-
-fn start_error(error: SpawnError) -> StartError {
-    let fault = if error.is_command_wrong() {
-        Fault::QueryServer
-    } else {
-        Fault::Host
-    };
-    StartError::new(error.to_string(), fault)
 }
 
 #[cfg(test)]

@@ -10,7 +10,9 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
+
+use crate::lock;
 
 /// The mode of a new file before the umask: its group may read it.
 const MODE: u32 = 0o640;
@@ -91,7 +93,7 @@ impl Reopener {
     /// The file cannot be opened. Records still go to the old one.
     pub(crate) fn reopen(&self) -> io::Result<()> {
         let file = self.open()?;
-        *self.next.lock().unwrap_or_else(PoisonError::into_inner) = Some(file);
+        *lock(&self.next) = Some(file);
         Ok(())
     }
 
@@ -109,7 +111,7 @@ impl Reopener {
 impl Write for LogFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if self.is_between_lines {
-            let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut next = lock(&self.next);
             if let Some(next) = next.take() {
                 self.file = next;
                 self.is_torn = false;

@@ -3,20 +3,19 @@
 //! SUMMARY   [`take_over`] redirects them to the service's log.
 //! LIMITS    At most one warning in 1000 s for all of them together.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use child::watches;
 use slog::{Logger, warn};
 
 use super::RepeatLimiter;
-use crate::otp::clock::Clock;
+use crate::lock;
 
 /// The crate whose errors are logged.
 const LIBRARY: &str = "actix_server";
 
 struct Libraries {
     told: Mutex<RepeatLimiter>,
-    clock: Clock,
     log: Logger,
 }
 
@@ -24,7 +23,6 @@ struct Libraries {
 pub(crate) fn take_over(log: Logger) {
     let libraries = Libraries {
         told: Mutex::default(),
-        clock: Clock::new(),
         log,
     };
     if log::set_boxed_logger(Box::new(libraries)).is_ok() {
@@ -41,8 +39,8 @@ impl log::Log for Libraries {
         if !self.enabled(record.metadata()) {
             return;
         }
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(suppressed) = told.admit(self.clock.now()) else {
+        let mut told = lock(&self.told);
+        let Some(suppressed) = told.admit() else {
             return;
         };
         // The library does not name the exhausted limit.

@@ -7,9 +7,11 @@
 use std::cell::Cell;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use slog::{Drain, Level, OwnedKVList, Record, b, o, record};
+
+use crate::lock;
 
 /// Lost records since the start.
 #[derive(Debug, Default)]
@@ -27,7 +29,7 @@ impl Losses {
 
     /// Returns why records cannot be written, if the last one failed.
     pub fn failure(&self) -> Option<String> {
-        self.lock().clone()
+        lock(&self.failure).clone()
     }
 
     /// Counts a lost record.
@@ -38,11 +40,7 @@ impl Losses {
     /// Counts a record that could not be written.
     pub(crate) fn fail(&self, error: String) {
         self.lose();
-        *self.lock() = Some(error);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<String>> {
-        self.failure.lock().unwrap_or_else(PoisonError::into_inner)
+        *lock(&self.failure) = Some(error);
     }
 }
 
@@ -84,7 +82,7 @@ impl<D: Drain<Err = io::Error>> Gap<D> {
             &o!().into(),
         )?;
         self.missing.set(0);
-        *self.losses.lock() = None;
+        *lock(&self.losses.failure) = None;
         Ok(())
     }
 }

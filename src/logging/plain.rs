@@ -13,34 +13,29 @@ use json::shown::is_unprintable;
 use slog::{OwnedKVList, Record};
 use slog_term::{Decorator, RecordDecorator};
 
-/// Writes a text with unprintable characters escaped.
-fn write_plain(to: &mut (impl Write + ?Sized), bytes: &[u8]) -> io::Result<usize> {
-    match std::str::from_utf8(bytes) {
-        // The line feed that ends a record is written alone.
-        Ok("\n") => to.write_all(bytes)?,
-        Ok(text) if text.contains(is_unprintable) => {
-            let mut plain = String::with_capacity(text.len() + 8);
-            for character in text.chars() {
-                if is_unprintable(character) {
-                    // Writing to memory does not fail; all unprintable characters fit four digits.
-                    let _ = write!(plain, "\\u{:04x}", u32::from(character));
-                } else {
-                    plain.push(character);
-                }
-            }
-            to.write_all(plain.as_bytes())?;
-        }
-        _ => to.write_all(bytes)?,
-    }
-    Ok(bytes.len())
-}
-
-/// A writer of the log's lines.
+/// Writes the texts of the log with unprintable characters escaped.
 pub(super) struct PlainWriter<W>(pub(super) W);
 
 impl<W: Write> Write for PlainWriter<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        write_plain(&mut self.0, bytes)
+        match std::str::from_utf8(bytes) {
+            // The line feed that ends a record is written alone.
+            Ok("\n") => self.0.write_all(bytes)?,
+            Ok(text) if text.contains(is_unprintable) => {
+                let mut plain = String::with_capacity(text.len() + 8);
+                for character in text.chars() {
+                    if is_unprintable(character) {
+                        // Writing to memory does not fail; all unprintable characters fit four digits.
+                        let _ = write!(plain, "\\u{:04x}", u32::from(character));
+                    } else {
+                        plain.push(character);
+                    }
+                }
+                self.0.write_all(plain.as_bytes())?;
+            }
+            _ => self.0.write_all(bytes)?,
+        }
+        Ok(bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -57,26 +52,14 @@ impl<D: Decorator> Decorator for PlainTexts<D> {
         F: FnOnce(&mut dyn RecordDecorator) -> io::Result<()>,
     {
         self.0
-            .with_record(record, values, |inner| write(&mut PlainRecord(inner)))
-    }
-}
-
-struct PlainRecord<'a>(&'a mut dyn RecordDecorator);
-
-impl Write for PlainRecord<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        write_plain(self.0, bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.0.flush()
+            .with_record(record, values, |inner| write(&mut PlainWriter(inner)))
     }
 }
 
 /// Forwards the start of each part of a record to the inner decorator, which adds colours.
 macro_rules! pass_on {
     ($($what:ident)*) => {
-        impl RecordDecorator for PlainRecord<'_> {
+        impl RecordDecorator for PlainWriter<&mut dyn RecordDecorator> {
             $(fn $what(&mut self) -> io::Result<()> { self.0.$what() })*
         }
     };

@@ -6,7 +6,7 @@
 //!           name ([`NAME_BYTES_MAX`]), or of several names.
 
 use std::borrow::Cow;
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,12 +43,8 @@ pub(crate) struct Arguments<'a> {
     ddocs: Option<&'a KnownDdocs>,
 }
 
-struct Member<'a> {
-    name: Cow<'a, str>,
-    value: &'a RawValue,
-    /// Whether it was read.
-    is_known: Cell<bool>,
-}
+/// A name and its value.
+type Member<'a> = (Cow<'a, str>, &'a RawValue);
 
 impl<'a> Arguments<'a> {
     /// Parses the arguments of a function call, a JSON object with the same members as a request of the socket.
@@ -93,29 +89,29 @@ impl<'a> Arguments<'a> {
     /// Returns an argument; `None` if it is missing or `null`.
     pub fn get(&self, name: &'static str) -> Option<&'a RawValue> {
         self.known.borrow_mut().push(name);
-        let found = self.members.iter().find(|member| member.name == name)?;
-        found.is_known.set(true);
-        Some(found.value).filter(|value| value.get() != "null")
+        let (_, value) = self.members.iter().find(|(known, _)| *known == name)?;
+        Some(*value).filter(|value| value.get() != "null")
     }
 
     /// Returns the total length, in bytes.
     pub(super) fn length(&self) -> usize {
         self.members
             .iter()
-            .map(|member| member.value.get().len())
+            .map(|(_, value)| value.get().len())
             .sum()
     }
 
     /// Refuses arguments that were not read. Called after the call was made from them.
     pub(super) fn refuse_unknown(&self) -> Parsed<()> {
-        let unknown = self
-            .members
-            .iter()
-            .find(|one| !one.is_known.get() && one.value.get() != "null");
-        let Some(Member { name, .. }) = unknown else {
+        let known = self.known.borrow();
+        let mut unknown = self.members.iter().filter(|(name, value)| {
+            let is_known = known.iter().any(|known| *known == name);
+            !is_known && value.get() != "null"
+        });
+        let Some((name, _)) = unknown.next() else {
             return Ok(());
         };
-        let mut known = self.known.borrow().clone();
+        let mut known = known.clone();
         known.sort_unstable();
         known.dedup();
         let hint = hint(name, &known, "expected");
@@ -190,11 +186,8 @@ impl<'a> Arguments<'a> {
 
     /// A JSON array, as text.
     pub(super) fn array(&self, name: &'static str) -> Parsed<&'a RawValue> {
-        let value = self.required(name)?;
-        value
-            .get()
-            .starts_with('[')
-            .then_some(value)
+        Some(self.required(name)?)
+            .filter(|value| value.get().starts_with('['))
             .ok_or_else(|| wrong(name, "an array"))
     }
 
@@ -336,7 +329,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Arguments<'a> {
             fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Self::Value, M::Error> {
                 let mut members: Vec<Member<'de>> = Vec::new();
                 while let Some((Name(name), value)) = map.next_entry()? {
-                    if members.iter().any(|known| known.name == name) {
+                    if members.iter().any(|(known, _)| *known == name) {
                         return Err(Error::custom(format!(
                             "duplicate field `{}`",
                             shorten(&name)
@@ -345,11 +338,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Arguments<'a> {
                     if members.len() == ARGUMENTS_MAX {
                         return Err(Error::custom(format!("more than {ARGUMENTS_MAX} members")));
                     }
-                    members.push(Member {
-                        name,
-                        value,
-                        is_known: Cell::new(false),
-                    });
+                    members.push((name, value));
                 }
                 Ok(Arguments {
                     members,

@@ -16,7 +16,7 @@ use crate::messages::pools::PoolError;
 use crate::messages::proc_manager::{CallError, GetProcError};
 use crate::messages::process::{ExitReport, Fault, PromptError};
 use crate::messages::ps::KillError;
-use crate::otp::registered_name::NoProc;
+use crate::otp::NoProc;
 
 /// The subject of an error, as far as known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -13,18 +13,18 @@ use store::fleet::Override;
 
 /// Reloads the configuration and applies the changes, all or none. The answer has the applied changes, and the values
 /// that HTTP overrides.
-#[derive(Clone, Copy, Debug, Message)]
+#[derive(Debug, Message)]
 #[rtype(result = "Result<Vec<Change>, ReloadError>")]
 pub struct Reload;
 
 /// Returns the changes that a [`Reload`] would make, those that need a restart, and the values that HTTP overrides.
 /// Changes nothing.
-#[derive(Clone, Copy, Debug, Message)]
+#[derive(Debug, Message)]
 #[rtype(result = "Result<Vec<Change>, ReloadError>")]
 pub struct PlanReload;
 
 /// Like [`PlanReload`], but does not check whether sockets and certificates are available.
-#[derive(Clone, Copy, Debug, Message)]
+#[derive(Debug, Message)]
 #[rtype(result = "Result<Vec<Change>, ReloadError>")]
 pub struct CompareFiles;
 

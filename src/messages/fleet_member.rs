@@ -8,8 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix::{Message, Recipient};
+use strum::IntoStaticStr;
 
-use crate::otp::pid::Pid;
+use crate::otp::Pid;
 use crate::replicator::lease::DocLease;
 use policy::ownership::{Claim, DocId};
 use policy::schedule::Server;
@@ -34,8 +35,9 @@ pub(crate) struct JoinFleet {
 #[rtype(result = "()")]
 pub(crate) struct OwnedChanges(pub Vec<OwnedChange>);
 
-/// A change of a document.
-#[derive(Clone, Debug)]
+/// A change of a document. Its text is for the log.
+#[derive(Clone, Debug, IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub(crate) enum OwnedChange {
     /// It is owned from now on.
     Claimed {
@@ -44,6 +46,7 @@ pub(crate) enum OwnedChange {
         lease: Arc<DocLease>,
     },
     /// Its job has to stop with a checkpoint; then [`DocStopped`] is sent.
+    #[strum(serialize = "given_back")]
     GiveBack {
         doc: DocId,
         claim: Claim,

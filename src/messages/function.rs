@@ -1,6 +1,6 @@
 //! Calls that run functions, as data: shared by the socket, HTTP and the library.
 //!
-//! SUMMARY   One type for each call; [`FunctionCall::parse`] parses it from a JSON object.
+//! SUMMARY   One type for each call; [`FunctionRequest::parse`] parses it from a JSON object.
 //! PROMISES  Owned and `Send`, so that a call can be sent to the pool's arbiter. The text of documents, arguments and
 //!           keys is kept. Lists are in a few allocations, which are quick to free.
 //! SOURCE    couch_query_servers, with the names of its functions.

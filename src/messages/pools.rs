@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use tokio::sync::watch;
 
 use crate::config::Fault;
-use crate::otp::pid::Pid;
+use crate::otp::Pid;
 use policy::admission::Snapshot;
 use policy::pool::{ProcId, RemoveMode, Token};
 use policy::pressure::Level;
@@ -57,14 +57,6 @@ pub struct RemovePool {
 #[rtype(result = "Result<bool, PoolError>")]
 pub struct UnthrottlePool {
     /// Its name.
-    pub name: String,
-}
-
-/// Stops idle processes of one pool from before the last reload.
-#[derive(Clone, Debug, Message)]
-#[rtype(result = "Result<(), PoolError>")]
-pub(crate) struct TerminateStaleOf {
-    /// The pool's name.
     pub name: String,
 }
 

@@ -11,8 +11,9 @@ use actix::{Message, Recipient};
 
 use crate::auth::rights::CallerLimits;
 use crate::messages::opener::StartError;
+use crate::messages::pools::PoolError;
 use crate::messages::process::{Fault, PromptError};
-use crate::otp::pid::Pid;
+use crate::otp::Pid;
 use crate::query_server::abilities::Ability;
 use crate::query_server::call::Call;
 use crate::query_server::language::LanguageName;
@@ -136,29 +137,32 @@ pub struct Require {
 pub struct GetLanguage(pub TakeFrom);
 
 /// Counts processes, including those being opened (`get_proc_count`).
-#[derive(Clone, Copy, Debug, Message)]
+#[derive(Debug, Message)]
 #[rtype(result = "u32")]
 pub struct GetProcCount;
 
 /// Counts processes started before the last reload (`get_stale_proc_count`).
-#[derive(Clone, Copy, Debug, Message)]
+#[derive(Debug, Message)]
 #[rtype(result = "u32")]
 pub struct GetStaleProcCount;
 
 /// Asks for the current arguments of `reset`: a JSON object.
-#[derive(Clone, Copy, Debug, Message)]
+#[derive(Debug, Message)]
 #[rtype(result = "Arc<str>")]
 pub struct GetResetConfig;
 
 /// Replaces all processes: idle ones now, others on return (`reload`). Returns their number.
-#[derive(Clone, Copy, Debug, Message)]
+#[derive(Debug, Message)]
 #[rtype(result = "u32")]
 pub struct SetThresholdTs;
 
-/// Stops idle processes that were started before the last reload (`terminate_stale_procs`).
-#[derive(Clone, Copy, Debug, Message)]
-#[rtype(result = "()")]
-pub struct TerminateStaleProcs;
+/// Stops idle processes of one pool that were started before the last reload (`terminate_stale_procs`).
+#[derive(Clone, Debug, Message)]
+#[rtype(result = "Result<(), PoolError>")]
+pub struct TerminateStaleProcs {
+    /// The pool's name.
+    pub name: String,
+}
 
 /// The recipients of requests to the ProcManager.
 #[derive(Clone)]

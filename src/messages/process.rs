@@ -10,8 +10,7 @@ use actix::{Actor, Addr, Context, Handler, Message, Recipient};
 use bytes::{Buf, Bytes};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::otp::pid::Pid;
-use crate::otp::tell::Tell;
+use crate::otp::{Pid, Tell};
 use crate::query_server::call::Loan;
 pub use crate::query_server::proc_shared::ProcShared;
 pub use crate::query_server::prompt_error::{ExitReport, Fault, PromptError};
@@ -97,6 +96,9 @@ impl Framed {
     }
 }
 
+/// The fault of a process that answers a `reset` with anything but `true`.
+pub(crate) const RESET_FAILED: &str = "an answer to reset other than true";
+
 /// Returns whether an answer is `true`.
 pub(crate) fn is_true(answer: &[u8]) -> bool {
     answer.trim_ascii() == b"true"
@@ -110,8 +112,7 @@ pub(crate) fn reset_done(answer: Bytes) -> Result<(), PromptError> {
     if is_true(&answer) {
         return Ok(());
     }
-    let what = "an answer to reset other than true";
-    Err(PromptError::protocol(what, &answer))
+    Err(PromptError::protocol(RESET_FAILED, &answer))
 }
 
 impl AnswerTo {

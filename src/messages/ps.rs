@@ -3,7 +3,6 @@
 //! PROMISES  A process is named `POOL/NUMBER`. Numbers are unique in the service and never reused, so an order for a
 //!           process that has ended reaches no other.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,16 +17,9 @@ use policy::pool::{ClientId, ProcId, ProcStatus};
 /// Maximum processes in a list.
 pub(crate) const PROCS_LISTED_MAX: usize = 1000;
 
-/// The displayed name of a process.
-pub(crate) struct ProcName<'a> {
-    pub pool: &'a str,
-    pub proc: ProcId,
-}
-
-impl fmt::Display for ProcName<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.pool, self.proc.number)
-    }
+/// Returns the displayed name of a process.
+pub(crate) fn proc_name(pool: &str, proc: ProcId) -> String {
+    format!("{pool}/{}", proc.number)
 }
 
 /// The ProcManager's state of a process.

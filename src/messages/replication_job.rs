@@ -13,7 +13,7 @@ use actix::{Message, Recipient};
 use serde_json::value::RawValue;
 use slog::{KV, Logger, Record, Serializer};
 
-use crate::otp::pid::{ExitReason, Pid};
+use crate::otp::{ExitReason, Pid};
 use policy::schedule::Run;
 use replication::counters::Stats;
 use replication::crash::Crash;
@@ -171,7 +171,7 @@ pub struct Completed {
 }
 
 /// Orders a job to stop: it drops work in progress, leaves a checkpoint if that takes at most [`STOP_MAX`], and ends.
-#[derive(Clone, Copy, Debug, Message)]
+#[derive(Debug, Message)]
 #[rtype(result = "()")]
 pub struct StopJob;
 

@@ -152,7 +152,7 @@ pub(crate) struct OrderJobs {
 }
 
 /// Runs a cycle now (`reschedule`). The next one keeps its time.
-#[derive(Clone, Copy, Debug, Message)]
+#[derive(Debug, Message)]
 #[rtype(result = "()")]
 pub struct Reschedule;
 
@@ -194,12 +194,12 @@ pub(crate) struct GetJobsById {
 }
 
 /// Requests the number of jobs, and the counters.
-#[derive(Clone, Copy, Debug, Message)]
+#[derive(Debug, Message)]
 #[rtype(result = "Counts")]
 pub struct GetCounts;
 
 /// Requests the problems of running jobs.
-#[derive(Clone, Copy, Debug, Message)]
+#[derive(Debug, Message)]
 #[rtype(result = "RunTroubles")]
 pub(crate) struct GetRunTroubles;
 

@@ -8,7 +8,7 @@ use super::names::{NAMES_MAX, REST};
 use super::*;
 use crate::query_server::prompt::PromptClass;
 use crate::query_server::status::{PoolStatus, SandboxStatus, ServiceStatus};
-use policy::pool::StopReason;
+use policy::pool::{ReturnStatus, StopReason};
 
 /// Returns a metric's row of the table in `docs/metrics.md`.
 fn row(metric: &Definition) -> String {
@@ -43,7 +43,7 @@ fn names_beyond_the_bound_share_a_row_and_their_number_is_reported() {
         .map(|number| format!("pool{number}"))
         .collect();
     let counts: Vec<_> = names.iter().map(|name| metrics.pool(name)).collect();
-    counts.iter().for_each(|pool| pool.returned(ReturnKind::Ok));
+    (counts.iter()).for_each(|pool| pool.count().returns.one(ReturnStatus::Ok));
     let snapshot = metrics.snapshot(&DaemonStatus {
         pools: names.iter().map(|name| pool_of(name)).collect(),
         ..DaemonStatus::default()
@@ -74,15 +74,16 @@ fn the_row_of_a_removed_name_is_reused_and_no_total_falls() {
     let metrics = Metrics::new();
     for number in 0..NAMES_MAX + 50 {
         let pool = metrics.pool(&format!("gone{number}"));
-        pool.acquired(Duration::from_millis(1));
-        pool.returned(ReturnKind::Ok);
-        pool.stopped(StopReason::Removed);
-        pool.call_refused("mount");
+        let count = pool.count();
+        count.wait.observe(Duration::from_millis(1));
+        count.returns.one(ReturnStatus::Ok);
+        count.stops.one(StopReason::Removed);
+        count.refused_calls.add("mount", 1);
         let language = metrics.language(&format!("gone{number}"));
         language.prompt_done(PromptClass::Map, Duration::from_micros(1), &Ok(b"[]"));
         let service = metrics.service(&format!("gone{number}"));
         service.connections().accepted.one();
-        service.ended(LendEnd::Idle);
+        service.ends.one(LendEnd::Idle);
     }
     let name = "new";
     let counts = (
@@ -90,7 +91,7 @@ fn the_row_of_a_removed_name_is_reused_and_no_total_falls() {
         metrics.language(name),
         metrics.service(name),
     );
-    counts.0.returned(ReturnKind::Fail);
+    counts.0.count().returns.one(ReturnStatus::Fail);
     let snapshot = metrics.snapshot(&DaemonStatus {
         pools: vec![pool_of(name)],
         ..DaemonStatus::default()
@@ -216,7 +217,8 @@ fn crowded() -> Snapshot {
             metrics.service(name),
             metrics.replication().groups.join(Some(name)),
         );
-        (0..100).for_each(|call| row.0.call_refused(&format!("call{call}")));
+        let calls = &row.0.count().refused_calls;
+        (0..100).for_each(|call| calls.add(&format!("call{call}"), 1));
         rows.push(row);
     }
     for code in CODES {

@@ -10,16 +10,18 @@ use std::time::{Duration, Instant};
 
 use strum::VariantArray;
 
-use super::names::Absorb;
 use super::snapshot::Value;
 
 /// Takes a sample: its own labels, and the value.
 pub(super) type Each<'a> = &'a mut dyn FnMut(&[&str], Value);
 
 /// A field of a row: see [`metrics!`](super::definition::metrics).
-pub(super) trait Counted: Absorb {
+pub(super) trait Counted {
     /// Passes its samples to `each`.
     fn samples(&self, each: Each<'_>);
+
+    /// Adds the counts of a former row; nothing for what only rises and falls, or has no names.
+    fn absorb(&self, _gone: &Self) {}
 }
 
 /// When it was created.
@@ -57,9 +59,7 @@ impl Counted for Counter {
     fn samples(&self, each: Each<'_>) {
         each(&[], self.get().into());
     }
-}
 
-impl Absorb for Counter {
     fn absorb(&self, gone: &Self) {
         self.add(gone.get());
     }
@@ -67,7 +67,7 @@ impl Absorb for Counter {
 
 /// A counter for each of several reasons.
 #[derive(Debug)]
-pub(crate) struct CountersBy<R> {
+pub struct CountersBy<R> {
     counters: Box<[Counter]>,
     reasons: PhantomData<R>,
 }
@@ -103,9 +103,7 @@ impl<R: VariantArray + Copy + Into<&'static str>> Counted for CountersBy<R> {
             each(&[(*reason).into()], counter.get().into());
         }
     }
-}
 
-impl<R: VariantArray> Absorb for CountersBy<R> {
     fn absorb(&self, gone: &Self) {
         for (counter, gone) in self.counters.iter().zip(&gone.counters) {
             counter.absorb(gone);
@@ -145,9 +143,6 @@ impl Counted for Gauge {
     }
 }
 
-/// The gauge of a removed row adds nothing.
-impl Absorb for Gauge {}
-
 /// The upper bounds of the ranges of times, in nanoseconds: 1, 2, 5 of each decade from 10 microseconds to 100
 /// seconds. Longer times are in a last range without a bound.
 pub(crate) const BOUNDS: [u64; 22] = {
@@ -183,6 +178,11 @@ const BELOW: [u8; 64] = {
     below
 };
 
+/// Returns a time in nanoseconds.
+pub(super) fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
 /// Returns the range of a time in nanoseconds, without a search.
 fn range_of(nanoseconds: u64) -> usize {
     let below = usize::from(BELOW[(nanoseconds | 1).ilog2() as usize]);
@@ -191,7 +191,7 @@ fn range_of(nanoseconds: u64) -> usize {
 
 /// The number of durations in each range, and the sum of all.
 #[derive(Debug, Default)]
-pub(crate) struct Histogram {
+pub struct Histogram {
     ranges: [AtomicU64; RANGES],
     /// In nanoseconds.
     sum: AtomicU64,
@@ -199,8 +199,8 @@ pub(crate) struct Histogram {
 
 impl Histogram {
     /// Counts a time.
-    pub(crate) fn observe(&self, time: Duration) {
-        let nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+    pub fn observe(&self, time: Duration) {
+        let nanoseconds = nanoseconds(time);
         self.ranges[range_of(nanoseconds)].fetch_add(1, Ordering::Relaxed);
         self.sum.fetch_add(nanoseconds, Ordering::Relaxed);
     }
@@ -218,9 +218,7 @@ impl Counted for Histogram {
     fn samples(&self, each: Each<'_>) {
         each(&[], self.get().into());
     }
-}
 
-impl Absorb for Histogram {
     fn absorb(&self, gone: &Self) {
         let times = gone.get();
         for (range, more) in self.ranges.iter().zip(times.ranges) {
@@ -247,7 +245,7 @@ impl Times {
 
     /// Counts a time.
     pub(crate) fn observe(&mut self, time: Duration) {
-        let nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let nanoseconds = nanoseconds(time);
         self.ranges[range_of(nanoseconds)] += 1;
         self.sum = self.sum.wrapping_add(nanoseconds);
     }

@@ -76,7 +76,7 @@ macro_rules! metrics {
             /// Adds the counts of a former instance.
             #[allow(dead_code, reason = "only metrics by name have former instances")]
             pub(crate) fn absorb_fields(&self, gone: &Self) {
-                $($( $crate::metrics::names::Absorb::absorb(&self.$field, &gone.$field); )?)*
+                $($( $crate::metrics::cells::Counted::absorb(&self.$field, &gone.$field); )?)*
             }
         }
     };

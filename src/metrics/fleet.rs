@@ -25,18 +25,18 @@ metrics! {
     pub(crate) struct FleetMetrics {
         /// Daemons of a [fleet](fleet.md#what-every-daemon-answers) with a valid lease
         Gauge("settee.fleet_daemons", "settee_fleet_daemons")
-            => pub(crate) daemons: Gauge;
+            => pub daemons: Gauge;
         /// Documents that this daemon owns
         Gauge("settee.fleet_documents_owned", "settee_fleet_documents_owned")
-            => pub(crate) owned: Gauge;
+            => pub owned: Gauge;
         /// Time left of this daemon's lease
         Gauge("settee.fleet_lease_left", "settee_fleet_lease_left_seconds");
         /// Renewals of this daemon's lease: renewed, over (too late), failed (the database did not answer)
         Counter("settee.fleet_renewals", "settee_fleet_renewals_total").labels("result")
-            => pub(crate) renewals: CountersBy<Renewal>;
+            => pub renewals: CountersBy<Renewal>;
         /// Documents that this daemon claimed, including new ones
         Counter("settee.fleet_takeovers", "settee_fleet_takeovers_total")
-            => pub(crate) takeovers: Counter;
+            => pub takeovers: Counter;
         /// Replication documents that no daemon with a valid lease owns, as of this daemon's last read
         Gauge("settee.fleet_documents_unowned", "settee_fleet_documents_unowned")
             => unowned: Gauge;
@@ -51,17 +51,17 @@ metrics! {
 
 impl FleetMetrics {
     /// Sets the remaining time of the lease; zero if it has expired.
-    pub(crate) fn set_lease_left(&self, left: Duration) {
+    pub fn set_lease_left(&self, left: Duration) {
         self.lease_end.set_in(left);
     }
 
     /// Returns the remaining time of the lease.
-    pub(super) fn lease_left_ms(&self) -> u64 {
+    pub fn lease_left_ms(&self) -> u64 {
         self.lease_end.at.get().saturating_sub(self.lease_end.now())
     }
 
     /// Returns how long there have been documents without an owner.
-    pub(super) fn unowned_ms(&self) -> u64 {
+    pub fn unowned_ms(&self) -> u64 {
         match self.unowned_since.at.get() {
             0 => 0,
             at => self.unowned_since.now().saturating_sub(at),
@@ -69,7 +69,7 @@ impl FleetMetrics {
     }
 
     /// Sets the number of documents that request a replication and have no owner.
-    pub(crate) fn set_unowned(&self, count: usize) {
+    pub fn set_unowned(&self, count: usize) {
         self.unowned.set(count as u64);
         let since = &self.unowned_since;
         match (count, since.at.get()) {

@@ -14,8 +14,8 @@ use std::time::Duration;
 use rustc_hash::FxHashMap;
 
 use super::Times;
-use crate::messages::function_costs::{CostsPage, CostsQuery, CostsRow, Period};
-use crate::messages::tenant_costs::Costs;
+use super::cells::nanoseconds;
+use crate::messages::costs::{Costs, CostsPage, CostsQuery, CostsRow, Period};
 use crate::query_server::call::{Subject, micros};
 use policy::time::Timestamp;
 
@@ -25,12 +25,12 @@ pub(crate) const FUNCTIONS_MAX: usize = 1_000;
 /// The total cost of one function's calls.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FunctionCost {
-    pub(crate) costs: Costs,
-    pub(crate) run: Times,
+    pub costs: Costs,
+    pub run: Times,
     /// The longest run.
-    pub(crate) run_max: Duration,
+    pub run_max: Duration,
     /// Upper bound of the time it took before it was recorded; not counted above.
-    pub(crate) uncertain: Duration,
+    pub uncertain: Duration,
 }
 
 impl FunctionCost {
@@ -71,7 +71,7 @@ impl Half {
         };
         let (_, total) = &mut self.rows[place];
         total.note(call);
-        self.weights[place] = u64::try_from(total.weight().as_nanos()).unwrap_or(u64::MAX);
+        self.weights[place] = nanoseconds(total.weight());
     }
 
     /// Makes room for a new function, and returns its place.
@@ -111,19 +111,6 @@ struct Halves {
 }
 
 impl Halves {
-    fn new(period: Period, begun: Timestamp) -> Self {
-        let seconds = match period {
-            Period::Minute => 30,
-            Period::Hour => 1_800,
-        };
-        Self {
-            half: Duration::from_secs(seconds),
-            begun,
-            running: Half::default(),
-            before: None,
-        }
-    }
-
     /// Begins another half once the current one is over.
     fn advance(&mut self, now: Timestamp) {
         let over = now.since(self.begun);
@@ -193,15 +180,21 @@ pub(crate) struct FunctionCosts {
 }
 
 impl FunctionCosts {
-    pub(crate) fn new(now: Timestamp) -> Self {
+    pub fn new(now: Timestamp) -> Self {
+        let halves = |seconds| Halves {
+            half: Duration::from_secs(seconds),
+            begun: now,
+            running: Half::default(),
+            before: None,
+        };
         Self {
-            minute: Halves::new(Period::Minute, now),
-            hour: Halves::new(Period::Hour, now),
+            minute: halves(30),
+            hour: halves(1_800),
         }
     }
 
     /// Adds a finished call.
-    pub(crate) fn note(&mut self, function: &Subject, call: Costs, now: Timestamp) {
+    pub fn note(&mut self, function: &Subject, call: Costs, now: Timestamp) {
         for halves in [&mut self.minute, &mut self.hour] {
             halves.advance(now);
             halves.running.note(function, call);
@@ -209,7 +202,7 @@ impl FunctionCosts {
     }
 
     /// Returns the most expensive functions of a period until now.
-    pub(crate) fn page(&mut self, query: CostsQuery, now: Timestamp) -> CostsPage {
+    pub fn page(&mut self, query: CostsQuery, now: Timestamp) -> CostsPage {
         let costs = self.of(query.period, now);
         let mut functions: Vec<_> = costs
             .functions
@@ -227,10 +220,11 @@ impl FunctionCosts {
     }
 
     fn of(&mut self, period: Period, now: Timestamp) -> PeriodCosts {
-        match period {
-            Period::Minute => self.minute.read(now),
-            Period::Hour => self.hour.read(now),
-        }
+        let halves = match period {
+            Period::Minute => &mut self.minute,
+            Period::Hour => &mut self.hour,
+        };
+        halves.read(now)
     }
 }
 

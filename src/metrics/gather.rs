@@ -22,7 +22,7 @@ use super::store::StoreMetrics;
 use super::{CODES, ClientMetrics, Inner, METHODS, process};
 use crate::config::SandboxMode;
 use crate::health::findings::{CRITICAL, Kind, WARNING};
-use crate::otp::clock::system_time;
+use crate::otp::system_time;
 use crate::query_server::call::micros;
 use crate::query_server::prompt::PromptClass;
 use crate::query_server::status::{DaemonStatus, PoolStatus, SandboxStatus, ServiceStatus};

@@ -34,9 +34,9 @@ const _: () = {
 /// The number of function calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Calls {
-    pub(crate) calls: u32,
+    pub calls: u32,
     /// The calls that failed.
-    pub(crate) errors: u32,
+    pub errors: u32,
 }
 
 impl Calls {
@@ -49,13 +49,13 @@ impl Calls {
 /// Function calls in total and by pool, for at most [`POOLS_MAX`] pools.
 #[derive(Debug, Default)]
 pub(crate) struct CallTally {
-    pub(crate) all: Calls,
-    pub(crate) pools: FxHashMap<Arc<str>, Calls>,
+    pub all: Calls,
+    pub pools: FxHashMap<Arc<str>, Calls>,
 }
 
 impl CallTally {
     /// Counts a finished call; `pool` is `None` if it got no process.
-    pub(crate) fn note(&mut self, pool: Option<&Arc<str>>, failed: bool) {
+    pub fn note(&mut self, pool: Option<&Arc<str>>, failed: bool) {
         self.all.note(failed);
         let Some(pool) = pool else { return };
         if let Some(calls) = self.pools.get_mut(pool) {
@@ -70,25 +70,25 @@ impl CallTally {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PoolReading {
     /// Current waiters.
-    pub(crate) waiting: u32,
+    pub waiting: u32,
     /// Loans so far.
-    pub(crate) lent: u64,
+    pub lent: u64,
     /// Total time that clients waited for these loans.
-    pub(crate) waited: Duration,
+    pub waited: Duration,
 }
 
 /// Readings at one time.
 #[derive(Debug, Default)]
 pub(crate) struct Reading {
     /// In seconds since 1970.
-    pub(crate) at: u64,
-    pub(crate) pools: BTreeMap<Arc<str>, PoolReading>,
+    pub at: u64,
+    pub pools: BTreeMap<Arc<str>, PoolReading>,
     /// Calls since the last reading.
-    pub(crate) tally: CallTally,
+    pub tally: CallTally,
     /// Documents written by replications so far.
-    pub(crate) docs_written: u64,
+    pub docs_written: u64,
     /// Pending changes of running replications.
-    pub(crate) pending: u64,
+    pub pending: u64,
 }
 
 /// The numbers of one sample, for the daemon or one pool.
@@ -109,10 +109,11 @@ impl Numbers {
 
     /// Returns the changes between two readings of a pool.
     fn between(before: &PoolReading, now: &PoolReading, calls: Calls) -> Self {
-        let before = match now.lent < before.lent {
+        let before = if now.lent < before.lent {
             // The pool was recreated.
-            true => &PoolReading::default(),
-            false => before,
+            &PoolReading::default()
+        } else {
+            before
         };
         let waited = now.waited.saturating_sub(before.waited).as_millis();
         Self {
@@ -173,7 +174,7 @@ pub(crate) struct Series {
 
 impl History {
     /// Adds a reading. The first one is only a base for the second.
-    pub(crate) fn add(&mut self, mut now: Reading) {
+    pub fn add(&mut self, mut now: Reading) {
         let tally = std::mem::take(&mut now.tally);
         if let Some(before) = &self.before {
             let sample = Sample::between(before, &now, &tally);
@@ -186,7 +187,7 @@ impl History {
     }
 
     /// Returns the samples of the daemon, or of a pool.
-    pub(crate) fn series(&self, pool: Option<&str>) -> Series {
+    pub fn series(&self, pool: Option<&str>) -> Series {
         let is_all = pool.is_none();
         let mut series = Series {
             period: SAMPLE_PERIOD.as_secs(),

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::names::{Absorb, Names};
-use crate::query_server::lock;
+use crate::lock;
 use policy::schedule::{Failing, WallTime};
 
 /// The group of jobs without a mark, which always exists.
@@ -65,7 +65,7 @@ fn is_group(mark: &str) -> bool {
 
 impl JobGroups {
     /// Counts a job in the group of its document's mark.
-    pub(crate) fn join(&self, mark: Option<&str>) -> GroupMember {
+    pub fn join(&self, mark: Option<&str>) -> GroupMember {
         let group = match mark {
             None => Arc::clone(&self.none),
             Some(mark) if is_group(mark) => self.named.find(mark),
@@ -88,16 +88,18 @@ impl JobGroups {
 }
 
 /// A group is absorbed only when it has no jobs, so it has nothing to add.
-impl Absorb for JobGroup {}
+impl Absorb for JobGroup {
+    fn absorb(&self, _: &Self) {}
+}
 
 impl JobGroup {
     /// Returns the number of changes that its jobs still have to replicate, as last known.
-    pub(super) fn lag(&self) -> u64 {
+    pub fn lag(&self) -> u64 {
         self.lag.load(Ordering::Relaxed)
     }
 
     /// Returns the number of failing jobs, and how long the longest failure has lasted; zero if none fails.
-    pub(super) fn failing(&self, now: WallTime) -> (u64, Duration) {
+    pub fn failing(&self, now: WallTime) -> (u64, Duration) {
         let failing = lock(&self.failing);
         let mut count = failing.waiting_count;
         let mut oldest = failing.waiting.keys().next().copied();
@@ -126,7 +128,7 @@ fn take_one<K: Ord>(counts: &mut BTreeMap<K, u64>, key: &K) {
 
 impl GroupMember {
     /// Sets the number of changes that the job still has to replicate; an unknown number leaves the last one.
-    pub(crate) fn set_lag(&mut self, lag: Option<u64>) {
+    pub fn set_lag(&mut self, lag: Option<u64>) {
         if let Some(lag) = lag {
             let before = std::mem::replace(&mut self.lag, lag);
             // Wraps if the lag has decreased.
@@ -137,7 +139,7 @@ impl GroupMember {
     }
 
     /// Sets whether the job fails.
-    pub(crate) fn set_failing(&mut self, failing: Option<Failing>) {
+    pub fn set_failing(&mut self, failing: Option<Failing>) {
         let before = std::mem::replace(&mut self.failing, failing);
         if before == failing {
             return;

@@ -57,7 +57,7 @@ metrics! {
         /// error), overdue (did not stop in time), stopped (no longer trusted, by order, or at the service's immediate
         /// end)
         Counter("settee.kills", "settee_kills_total").labels("language", "reason")
-            => kills: CountersBy<KillReason>;
+            => pub(crate) kills: CountersBy<KillReason>;
     }
     beside {
         /// Shown as sums over all languages.
@@ -77,9 +77,7 @@ impl Counted for AnswerTimes {
     fn samples(&self, each: Each<'_>) {
         each(&[], Times::merged(self.0.iter().map(Histogram::get)).into());
     }
-}
 
-impl Absorb for AnswerTimes {
     fn absorb(&self, gone: &Self) {
         self.0
             .iter()
@@ -143,11 +141,6 @@ impl LanguageMetrics {
     pub fn exited(&self, well: bool) {
         let counter = if well { &self.exits } else { &self.error_exits };
         counter.one();
-    }
-
-    /// Counts a process that was killed or abandoned.
-    pub fn killed(&self, why: KillReason) {
-        self.kills.one(why);
     }
 
     pub(super) fn answered_by(&self, class: PromptClass) -> Times {

@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use crate::query_server::lock;
+use crate::lock;
 
 /// Maximum number of named rows of each kind, besides [`REST`]: the names of pools, languages, services and groups of
 /// jobs are in configurations, requests and documents, which may change without limit.
@@ -20,8 +20,8 @@ pub(crate) const REST: &str = "_other";
 
 /// Metrics that can absorb those of a former row.
 pub(super) trait Absorb: Default {
-    /// Adds the counts of `gone`; nothing for what only rises and falls, or has no names.
-    fn absorb(&self, _gone: &Self) {}
+    /// Adds the counts of `gone`.
+    fn absorb(&self, gone: &Self);
 }
 
 /// The rows of one kind of name.
@@ -37,7 +37,7 @@ struct Rows<T> {
 
 impl<T: Absorb> Names<T> {
     /// Returns the row that a name counts in; creates one if possible.
-    pub(super) fn find(&self, name: &str) -> Arc<T> {
+    pub fn find(&self, name: &str) -> Arc<T> {
         let mut rows = lock(&self.0);
         if let Some(found) = rows.named.get(name) {
             return Arc::clone(found);
@@ -47,25 +47,21 @@ impl<T: Absorb> Names<T> {
         }
         Arc::clone(rows.named.entry(name.into()).or_default())
     }
-}
 
-impl<T: Default> Names<T> {
     /// Returns the row of all others.
-    pub(super) fn rest(&self) -> Arc<T> {
+    pub fn rest(&self) -> Arc<T> {
         Arc::clone(lock(&self.0).rest.get_or_insert_default())
     }
-}
 
-impl<T> Names<T> {
     /// Removes unused rows with their counts: only for metrics whose unused rows are zero.
-    pub(super) fn forget_unused(&self) {
+    pub fn forget_unused(&self) {
         let mut rows = lock(&self.0);
         rows.named.retain(|_, row| Arc::strong_count(row) > 1);
         rows.rest.take_if(|row| Arc::strong_count(row) == 1);
     }
 
     /// Returns all rows with their names, in the order of names.
-    pub(super) fn all(&self) -> Vec<(Arc<str>, Arc<T>)> {
+    pub fn all(&self) -> Vec<(Arc<str>, Arc<T>)> {
         let rows = lock(&self.0);
         let named = rows
             .named

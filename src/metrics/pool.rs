@@ -9,21 +9,9 @@ use strum::{IntoStaticStr, VariantArray};
 use super::cells::{Counted, Counter, CountersBy, Each, Histogram};
 use super::definition::metrics;
 use super::names::Absorb;
+use crate::lock;
 use crate::messages::process::Fault;
-use crate::query_server::lock;
-use policy::pool::{Phase, StopReason};
-
-/// How a process was returned.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
-#[strum(serialize_all = "snake_case")]
-pub enum ReturnKind {
-    /// By its client.
-    Ok,
-    /// By its client, as broken.
-    Fail,
-    /// Its client died or dropped it.
-    Lost,
-}
+use policy::pool::{Phase, ReturnStatus, StopReason};
 
 /// An event of an isolate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
@@ -93,44 +81,45 @@ pub(super) enum Slow {
 pub struct PoolMetrics(OnceLock<Box<Counts>>);
 
 metrics! {
+    /// The counts of one pool.
     #[derive(Debug, Default)]
-    pub(super) struct Counts {
+    pub struct Counts {
         /// Time from a request to its loan, including starting and teaching
         Histogram("settee.pool_wait_time", "settee_pool_wait_seconds").labels("pool")
-            => pub(super) wait: Histogram;
+            => pub wait: Histogram;
         /// Time of a process start
         Histogram("settee.pool_open_time", "settee_pool_open_seconds").labels("pool")
-            => pub(super) open: Histogram;
+            => pub open: Histogram;
         /// Processes that could not be started: timeout, stopped (no longer wanted), query_server (wrong command, or it
         /// ended or broke the protocol at once), host (no resources), client (language no longer configured), settee (a
         /// bug)
         Counter("settee.pool_open_failures", "settee_pool_open_failures_total").labels("pool", "reason")
-            => open_failures: CountersBy<OpenFailure>;
+            => pub(crate) open_failures: CountersBy<OpenFailure>;
         /// Timeouts of requests in the queue, or while a process is opened or taught, and of prompts
         Counter("settee.pool_timeouts", "settee_pool_timeouts_total").labels("pool", "phase")
             => timeouts: CountersBy<Slow>;
         /// Requests refused at once: busy (full queue), tenant (its database has its maximum of calls), throttled (no
         /// process is started for a while), removed (the pool)
         Counter("settee.pool_refusals", "settee_pool_refusals_total").labels("pool", "reason")
-            => refusals: CountersBy<Refused>;
+            => pub refusals: CountersBy<Refused>;
         /// Processes returned: ok, fail (found broken by its client), lost (its client died or dropped it)
         Counter("settee.pool_returns", "settee_pool_returns_total").labels("pool", "status")
-            => returns: CountersBy<ReturnKind>;
+            => pub returns: CountersBy<ReturnStatus>;
         /// System calls that cells refused, the first of each name per process; names beyond the first 64 count as
         /// other
         Counter("settee.sandbox_refusals", "settee_sandbox_refusals_total").labels("pool", "kind")
-            => refused_calls: RefusedCalls;
+            => pub(crate) refused_calls: RefusedCalls;
         /// Processes asked to forget their tenant
         Counter("settee.pool_forgets", "settee_pool_forgets_total").labels("pool")
-            => forgets: Counter;
+            => pub forgets: Counter;
         /// Isolates of tenants: made, evicted (for others); calls less those made are hits
         Counter("settee.pool_isolates", "settee_pool_isolates_total").labels("pool", "event")
-            => isolates: CountersBy<IsolateEvent>;
+            => pub(crate) isolates: CountersBy<IsolateEvent>;
         /// Processes that the pool stopped: idle, stale, reaped (for another database), over_limit, failed (by its
         /// client's report), broken (during work), teach_failed, reset_failed, forget_failed, uses, age, memory,
         /// memory_hard, culled, client_crashed, tenant_gone (its client ended), stress, removed, shutdown
         Counter("settee.pool_stops", "settee_pool_stops_total").labels("pool", "reason")
-            => stops: CountersBy<StopReason>;
+            => pub stops: CountersBy<StopReason>;
     }
 }
 
@@ -142,10 +131,11 @@ const OTHER: &str = "other";
 
 /// System calls that cells refused, by name. They are rare, so counting one may take a lock.
 #[derive(Debug, Default)]
-pub(super) struct RefusedCalls(Mutex<BTreeMap<Box<str>, u64>>);
+pub(crate) struct RefusedCalls(Mutex<BTreeMap<Box<str>, u64>>);
 
 impl RefusedCalls {
-    fn add(&self, call: &str, count: u64) {
+    /// Counts a system call that a cell refused; call it only for the first of each name in a process.
+    pub fn add(&self, call: &str, count: u64) {
         let mut known = lock(&self.0);
         let name = if known.len() < CALLS_MAX || known.contains_key(call) {
             call
@@ -169,9 +159,7 @@ impl Counted for RefusedCalls {
             each(&[&call], count.into());
         }
     }
-}
 
-impl Absorb for RefusedCalls {
     fn absorb(&self, gone: &Self) {
         for (call, count) in gone.by_name() {
             self.add(&call, count);
@@ -189,7 +177,7 @@ impl Absorb for PoolMetrics {
 
 impl PoolMetrics {
     /// Returns the counts to add to, allocated if there are none.
-    fn count(&self) -> &Counts {
+    pub fn count(&self) -> &Counts {
         self.0.get_or_init(Box::default)
     }
 
@@ -205,25 +193,6 @@ impl PoolMetrics {
         (wait.count(), wait.sum())
     }
 
-    /// Counts a loan, and the whole time that its client waited.
-    pub fn acquired(&self, waited: Duration) {
-        self.count().wait.observe(waited);
-    }
-
-    /// Counts a returned process.
-    pub fn returned(&self, kind: ReturnKind) {
-        self.count().returns.one(kind);
-    }
-
-    /// Counts a started process, and the time of its start.
-    pub fn opened(&self, took: Duration) {
-        self.count().open.observe(took);
-    }
-
-    pub(crate) fn open_failed(&self, why: OpenFailure) {
-        self.count().open_failures.one(why);
-    }
-
     /// Counts a request that timed out.
     pub(crate) fn request_timed_out(&self, phase: Phase) {
         self.count().timeouts.one(match phase {
@@ -233,32 +202,8 @@ impl PoolMetrics {
         });
     }
 
-    /// Counts a refused request.
-    pub fn refused(&self, why: Refused) {
-        self.count().refusals.one(why);
-    }
-
     /// Counts a prompt that timed out.
     pub(crate) fn prompt_timed_out(&self) {
         self.count().timeouts.one(Slow::Prompt);
-    }
-
-    /// Counts a system call that a cell refused: only the first of its name in a process.
-    pub(crate) fn call_refused(&self, call: &str) {
-        self.count().refused_calls.add(call, 1);
-    }
-
-    /// Counts an order to forget a tenant.
-    pub(crate) fn forgets(&self) {
-        self.count().forgets.one();
-    }
-
-    pub(crate) fn isolate(&self, event: IsolateEvent) {
-        self.count().isolates.one(event);
-    }
-
-    /// Counts an order to stop a process.
-    pub fn stopped(&self, why: StopReason) {
-        self.count().stops.one(why);
     }
 }

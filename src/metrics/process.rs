@@ -14,15 +14,14 @@ use rustix::time::{ClockId, Timespec, clock_gettime};
 
 use super::definition::metrics;
 use super::snapshot::Snapshot;
-use child::usage::status_bytes;
+use child::usage::{Stat, status_bytes};
 
 /// Ticks per second of times in `/proc`. A constant of Linux, on every processor that Rust supports.
 const TICKS_PER_SECOND: f64 = 100.0;
 
 /// The process's start, in seconds since 1970. Read once, so that it does not change with the machine's clock.
 static STARTED: LazyLock<Option<f64>> = LazyLock::new(|| {
-    let stat = fs::read_to_string("/proc/self/stat").ok()?;
-    let since_boot = started_ticks(&stat)? as f64 / TICKS_PER_SECOND;
+    let since_boot = stat()?.started_ticks as f64 / TICKS_PER_SECOND;
     let running = seconds(clock_gettime(ClockId::Boottime)) - since_boot;
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     Some(now.unwrap_or_default().as_secs_f64() - running)
@@ -71,7 +70,7 @@ pub(super) fn gather(to: &mut Snapshot) {
             "process_virtual_memory_bytes",
             status_bytes(&status, "VmSize:"),
         ),
-        ("process_threads", threads(&status)),
+        ("process_threads", stat().map(|stat| stat.threads.into())),
         ("process_open_fds", open.ok()),
         ("process_max_fds", getrlimit(Resource::Nofile).current),
     ] {
@@ -85,31 +84,6 @@ fn seconds(time: Timespec) -> f64 {
     Duration::try_from(time).unwrap_or_default().as_secs_f64()
 }
 
-fn threads(status: &str) -> Option<u64> {
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("Threads:"));
-    line?.trim().parse().ok()
-}
-
-/// Extracts the process's start from `/proc/self/stat`, in ticks since boot. The program's name, in brackets, may
-/// contain anything.
-fn started_ticks(stat: &str) -> Option<u64> {
-    let (_, rest) = stat.rsplit_once(')')?;
-    // The state is field 3, this is field 22.
-    rest.split_ascii_whitespace().nth(19)?.parse().ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_missing_field_is_none() {
-        assert_eq!(threads("Name:\tx\nThreads:\t12\n"), Some(12));
-        assert_eq!(threads("Name:\tx\n"), None);
-        let stat = "7 (a) b (c)) S 1 7 7 0 -1 4194560 1 0 0 0 2 1 0 0 20 0 3 0 4711 8 9";
-        assert_eq!(started_ticks(stat), Some(4711));
-        assert_eq!(started_ticks("7 (a) S 1"), None);
-    }
+fn stat() -> Option<Stat> {
+    Stat::parse(&fs::read_to_string("/proc/self/stat").ok()?)
 }

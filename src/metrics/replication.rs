@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use super::cells::{Counter, Gauge};
 use super::definition::metrics;
 use super::job_groups::JobGroups;
-use crate::query_server::lock;
+use crate::lock;
 use policy::schedule::{Census, Totals};
 use replication::counters::{self, Counters};
 use replication::endpoint::Http;

@@ -86,7 +86,7 @@ metrics! {
         /// (nothing sent for too long), unread (answers not read), session (session_timeout), too_much (too much sent),
         /// shutdown
         Counter("settee.service_ends", "settee_service_ends_total").labels("service", "reason")
-            => ends: CountersBy<LendEnd>;
+            => pub ends: CountersBy<LendEnd>;
     }
     beside {
         connections: Arc<ClientMetrics>;
@@ -105,10 +105,5 @@ impl ServiceMetrics {
     /// Returns the counts of its connections.
     pub fn connections(&self) -> Arc<ClientMetrics> {
         Arc::clone(&self.connections)
-    }
-
-    /// Counts the end of a connection.
-    pub fn ended(&self, why: LendEnd) {
-        self.ends.one(why);
     }
 }

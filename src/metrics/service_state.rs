@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use strum::IntoStaticStr;
 
 use super::ServiceMetrics;
-use crate::query_server::lock;
+use crate::lock;
 use crate::query_server::status::{PoolStatus, ServiceStatus};
 
 /// Why a service accepts no connections: they wait in the system's queue.
@@ -50,7 +50,7 @@ pub(crate) struct ServiceState {
 }
 
 impl ServiceState {
-    pub(super) fn new(name: &str, metrics: Arc<ServiceMetrics>, place: ServicePlace) -> Self {
+    pub fn new(name: &str, metrics: Arc<ServiceMetrics>, place: ServicePlace) -> Self {
         Self {
             metrics,
             name: name.to_owned(),
@@ -59,12 +59,12 @@ impl ServiceState {
     }
 
     /// Sets its address and pool.
-    pub(crate) fn set_place(&self, place: ServicePlace) {
+    pub fn set_place(&self, place: ServicePlace) {
         lock(&self.now).0 = place;
     }
 
     /// Sets whether it accepts connections, and if not, why.
-    pub(crate) fn set_closed(&self, closed: Option<Closed>) {
+    pub fn set_closed(&self, closed: Option<Closed>) {
         let before = std::mem::replace(&mut lock(&self.now).1, closed);
         match (before, closed) {
             (Some(_), None) => self.metrics.listening.up(),
@@ -74,7 +74,7 @@ impl ServiceState {
     }
 
     /// Returns its counts.
-    pub(crate) fn metrics(&self) -> &Arc<ServiceMetrics> {
+    pub fn metrics(&self) -> &Arc<ServiceMetrics> {
         &self.metrics
     }
 

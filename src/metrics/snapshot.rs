@@ -46,22 +46,6 @@ impl Snapshot {
             value: value.into(),
         });
     }
-
-    /// Returns a metric by its Prometheus name.
-    pub fn family(&self, prometheus: &str) -> Option<&Family> {
-        self.families.get(*PLACES.get(prometheus)?)
-    }
-
-    /// Returns the value of a counter or a gauge, or a histogram's count, by Prometheus name and the values of labels.
-    pub fn number(&self, prometheus: &str, labels: &[&str]) -> Option<f64> {
-        let samples = &self.family(prometheus)?.samples;
-        let sample = samples.iter().find(|sample| sample.labels == labels)?;
-        Some(match &sample.value {
-            Value::Number(number) => *number as f64,
-            Value::Real(real) => *real,
-            Value::Times(times) => times.count() as f64,
-        })
-    }
 }
 
 /// One metric.

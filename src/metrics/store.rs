@@ -8,8 +8,7 @@ use strum::VariantArray;
 
 use super::cells::{Counted, Counter, Each, Gauge, Histogram};
 use super::definition::metrics;
-use super::names::Absorb;
-use crate::query_server::lock;
+use crate::lock;
 use store::{DatabaseRequest, StoreError, StoreObserver};
 
 metrics! {
@@ -38,12 +37,12 @@ metrics! {
 
 impl StoreMetrics {
     /// Returns why the last write was refused, if it was, and the remedy.
-    pub(crate) fn refused_last(&self) -> Option<(String, &'static str)> {
+    pub fn refused_last(&self) -> Option<(String, &'static str)> {
         lock(&self.refused_last).clone()
     }
 
     /// Returns the number of requests of each kind, including failed ones, and their total time in milliseconds.
-    pub(crate) fn requests(&self) -> BTreeMap<&'static str, (u64, u64)> {
+    pub fn requests(&self) -> BTreeMap<&'static str, (u64, u64)> {
         DatabaseRequest::VARIANTS
             .iter()
             .zip(&self.requests.0)
@@ -67,8 +66,6 @@ impl Counted for RequestTimes {
         }
     }
 }
-
-impl Absorb for RequestTimes {}
 
 impl StoreObserver for StoreMetrics {
     fn ended(&self, request: DatabaseRequest, took: Duration) {

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 
-use crate::messages::tenant_costs::{Costs, TenantCost, TenantCostsPage, TenantCostsQuery};
-use crate::otp::clock::system_time;
+use crate::messages::costs::{Costs, TenantCost, TenantCostsPage, TenantCostsQuery};
+use crate::otp::system_time;
 use policy::schedule::WallTime;
 
 /// Maximum databases with a row.
@@ -46,7 +46,7 @@ pub(crate) struct TenantCosts {
 
 impl TenantCosts {
     /// Starts counting.
-    pub(crate) fn new(now: WallTime) -> Self {
+    pub fn new(now: WallTime) -> Self {
         Self {
             since: now,
             rows: FxHashMap::default(),
@@ -54,7 +54,7 @@ impl TenantCosts {
     }
 
     /// Records a finished call.
-    pub(crate) fn note(&mut self, db: Option<&Arc<str>>, call: Costs) {
+    pub fn note(&mut self, db: Option<&Arc<str>>, call: Costs) {
         let key = db.cloned();
         let has_room = self.rows.len() < TENANTS_MAX
             && key.as_ref().is_none_or(|name| name.len() <= NAME_BYTES_MAX);
@@ -73,7 +73,7 @@ impl TenantCosts {
     }
 
     /// Returns the databases that a query selects.
-    pub(crate) fn page(&self, query: &TenantCostsQuery) -> TenantCostsPage {
+    pub fn page(&self, query: &TenantCostsQuery) -> TenantCostsPage {
         let mut tenants: Vec<&TenantCost> = self
             .rows
             .values()
@@ -91,7 +91,7 @@ impl TenantCosts {
     }
 
     /// Returns the saved form: a head line, and a line for each database.
-    pub(crate) fn lines(&self) -> String {
+    pub fn lines(&self) -> String {
         let head = Head {
             settee_costs: FORM,
             since: self.since.to_string(),
@@ -109,7 +109,7 @@ impl TenantCosts {
     ///
     /// # Errors
     /// The invalid line, and the mistake.
-    pub(crate) fn read(text: &str) -> Result<Self, String> {
+    pub fn read(text: &str) -> Result<Self, String> {
         let wrong = |line: usize, error: &dyn std::fmt::Display| format!("line {line}: {error}");
         let mut lines = text.lines();
         let head: Head = serde_json::from_str(lines.next().unwrap_or_default())
@@ -136,7 +136,7 @@ impl TenantCosts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::messages::tenant_costs::TenantSort;
+    use crate::messages::costs::SortBy;
 
     fn cost() -> Costs {
         Costs {
@@ -186,7 +186,7 @@ mod tests {
         assert_eq!(all(&later)[1].db, None);
         later.note(Some(&"shop".into()), cost());
         let page = later.page(&TenantCostsQuery {
-            sort: TenantSort::Run,
+            sort: SortBy::Run,
             limit: Some(1),
             db: None,
         });

@@ -11,22 +11,42 @@ use super::*;
 use crate::messages::process::{ExitReport, PromptError};
 use crate::query_server::prompt::PromptClass;
 use crate::query_server::status::PoolStatus;
-use policy::pool::{Phase, StopReason};
+use policy::pool::{Phase, ReturnStatus, StopReason};
 
 /// A worst-case name.
 const STRANGE: &str = "a \"strange\\\nname";
+
+impl Snapshot {
+    /// Returns a metric by its Prometheus name.
+    pub(super) fn family(&self, prometheus: &str) -> Option<&snapshot::Family> {
+        let mut families = self.families.iter();
+        families.find(|family| family.definition.prometheus == prometheus)
+    }
+
+    /// Returns the value of a counter or a gauge, or a histogram's count, by Prometheus name and the values of labels.
+    pub(crate) fn number(&self, prometheus: &str, labels: &[&str]) -> Option<f64> {
+        let samples = &self.family(prometheus)?.samples;
+        let sample = samples.iter().find(|sample| sample.labels == labels)?;
+        Some(match &sample.value {
+            Value::Number(number) => *number as f64,
+            Value::Real(real) => *real,
+            Value::Times(times) => times.count() as f64,
+        })
+    }
+}
 
 /// Counts one of each kind, with a pool's state.
 fn counted() -> Snapshot {
     let metrics = Metrics::new();
     let pool = metrics.pool("javascript");
-    pool.acquired(Duration::from_millis(1));
-    pool.opened(Duration::from_millis(30));
-    pool.open_failed(OpenFailure::Host);
-    pool.returned(ReturnKind::Lost);
+    let count = pool.count();
+    count.wait.observe(Duration::from_millis(1));
+    count.open.observe(Duration::from_millis(30));
+    count.open_failures.one(OpenFailure::Host);
+    count.returns.one(ReturnStatus::Lost);
     pool.request_timed_out(Phase::Teach);
     pool.prompt_timed_out();
-    pool.stopped(StopReason::Shutdown);
+    count.stops.one(StopReason::Shutdown);
     let language = metrics.language("javascript");
     language.prompts_sent(1, b"[\"reset\"]".len());
     for class in PromptClass::VARIANTS {
@@ -37,7 +57,7 @@ fn counted() -> Snapshot {
         Duration::ZERO,
         &Err::<&[u8], _>(PromptError::Exited(ExitReport::default())),
     );
-    language.killed(KillReason::Overdue);
+    language.kills.one(KillReason::Overdue);
     language.exited(true);
     language.exited(false);
     language.exited(false);

@@ -8,3 +8,13 @@ pub mod pid;
 pub mod registered_name;
 pub mod supervisor;
 pub mod tell;
+
+pub use clock::Clock;
+pub(crate) use clock::{BootClock, WallClock, system_time};
+pub use deadline::DeadlineTimer;
+pub use deferred::{Deferred, Replier, deferred};
+pub use pid::{ActorId, Down, ExitReason, MonitorRef, Pid, PidGuard, Watch};
+pub use registered_name::{NoProc, RegisteredName};
+pub use supervisor::Stop;
+pub(crate) use supervisor::{ChildSpec, Intensity, Restarts, Supervisor};
+pub use tell::Tell;

@@ -11,10 +11,11 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
-use crate::otp::tell::Tell;
-use actix::{Message, Recipient};
+use crate::lock;
+use crate::otp::Tell;
+use actix::{ActorContext, Message, Recipient};
 use strum::Display;
 
 /// Identifies one monitor; unique in the program, never reused.
@@ -100,9 +101,20 @@ impl PidGuard {
 
     /// Sets why the actor is about to end; the latest reason counts.
     pub fn ending(&self, reason: ExitReason) {
-        if let State::Alive { ending, .. } = &mut *self.pid.lock() {
+        if let State::Alive { ending, .. } = &mut *lock(&self.pid.state) {
             *ending = Some(reason);
         }
+    }
+
+    /// Stops its actor for this reason.
+    pub fn end(&self, reason: ExitReason, ctx: &mut impl ActorContext) {
+        self.ending(reason);
+        ctx.stop();
+    }
+
+    /// Stops its actor, which was asked to end.
+    pub fn shut_down(&self, ctx: &mut impl ActorContext) {
+        self.end(ExitReason::Shutdown, ctx);
     }
 }
 
@@ -113,7 +125,7 @@ impl Drop for PidGuard {
         } else {
             ExitReason::Killed
         };
-        let mut state = self.pid.lock();
+        let mut state = lock(&self.pid.state);
         let State::Alive { monitors, ending } = &mut *state else {
             return;
         };
@@ -142,13 +154,13 @@ impl Pid {
 
     /// Returns whether the actor has not ended yet.
     pub fn is_alive(&self) -> bool {
-        matches!(*self.lock(), State::Alive { .. })
+        matches!(*lock(&self.state), State::Alive { .. })
     }
 
     /// Watches the actor: `watcher` gets exactly one [`Down`], at once if it is already dead.
     pub fn monitor(&self, watcher: Recipient<Down>) -> MonitorRef {
         let monitor = MonitorRef(next_number());
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         match &mut *state {
             State::Alive { monitors, .. } => monitors.push((monitor, watcher)),
             State::Dead(reason) => {
@@ -170,15 +182,9 @@ impl Pid {
 
     /// Stops watching. A `Down` in flight still arrives, and is recognised by its reference.
     pub(crate) fn demonitor(&self, monitor: MonitorRef) {
-        if let State::Alive { monitors, .. } = &mut *self.lock() {
+        if let State::Alive { monitors, .. } = &mut *lock(&self.state) {
             monitors.retain(|(known, _)| *known != monitor);
         }
-    }
-
-    /// The lock is held for a few instructions and never across a call, so poisoning only means that a panic unwound:
-    /// the state is intact.
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn notify(&self, watcher: &Recipient<Down>, monitor: MonitorRef, reason: &ExitReason) {

@@ -1,9 +1,11 @@
 //! Names of actors that survive their restarts, like OTP's registered names, and calls by name.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex};
 
 use actix::dev::ToEnvelope;
 use actix::{Actor, Addr, Context, Handler, Message};
+
+use crate::lock;
 
 /// No actor answers under a name: the service is shutting down, or the actor is restarting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -11,20 +13,17 @@ use actix::{Actor, Addr, Context, Handler, Message};
 pub struct NoProc;
 
 /// An actor's address under a name that survives restarts (a registered name).
-pub struct RegisteredName<A: Actor>(Arc<RwLock<Addr<A>>>);
+pub struct RegisteredName<A: Actor>(Arc<Mutex<Addr<A>>>);
 
 impl<A: Actor> RegisteredName<A> {
     /// Registers an address.
     pub fn new(address: Addr<A>) -> Self {
-        Self(Arc::new(RwLock::new(address)))
+        Self(Arc::new(Mutex::new(address)))
     }
 
     /// Returns the current address.
     pub fn address(&self) -> Addr<A> {
-        self.0
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        lock(&self.0).clone()
     }
 
     /// Calls the actor with the name (`gen_server:call`, without its timeout). The message is sent when this returns;
@@ -44,7 +43,7 @@ impl<A: Actor> RegisteredName<A> {
 
     /// Registers the address of a successor.
     pub fn replace(&self, address: Addr<A>) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = address;
+        *lock(&self.0) = address;
     }
 }
 

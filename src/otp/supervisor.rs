@@ -8,17 +8,20 @@
 //! SOURCE    OTP supervisor: one_for_one, restart intensity and period, shutdown timeouts.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use actix::prelude::*;
 use actix_rt::time::Instant;
 use slog::{Logger, error, o, warn};
 
-use crate::otp::deferred::{Deferred, Replier, deferred};
-use crate::otp::pid::{Down, ExitReason, MonitorRef, Pid, PidGuard};
-use crate::otp::registered_name::RegisteredName;
-use crate::otp::tell::Tell;
+use crate::lock;
+use crate::otp::{
+    Deferred, Down, ExitReason, MonitorRef, Pid, PidGuard, RegisteredName, Replier, Tell, deferred,
+};
+
+/// How long a child may take to end: longer than any shutdown, whose deadline is the caller's.
+const SHUTDOWN_MAX: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 /// Stops a supervised actor. Its pid guard reports its end.
 #[derive(Clone, Copy, Debug, Message)]
@@ -42,29 +45,29 @@ pub(crate) struct ChildSpec {
     shutdown: Duration,
     /// Whether it is stopped together with the one started before it.
     is_beside: bool,
+    /// The child, if it runs already.
+    first: Option<Running>,
     /// Starts it; called again for each restart.
     start: Box<dyn FnMut() -> Running>,
 }
 
 impl ChildSpec {
-    /// Describes an actor that `make` starts and restarts.
-    pub fn new<A>(
-        id: &'static str,
-        shutdown: Duration,
-        mut make: impl FnMut() -> (Pid, Addr<A>) + 'static,
-    ) -> Self
+    /// Describes an actor that `make` starts and restarts, each time with another pid.
+    pub fn new<A>(id: &'static str, mut make: impl FnMut(PidGuard) -> Addr<A> + 'static) -> Self
     where
         A: Actor<Context = Context<A>> + Handler<Stop>,
     {
         let start = Box::new(move || {
-            let (pid, address) = make();
-            let stop = address.recipient();
+            let pid_guard = PidGuard::new();
+            let pid = pid_guard.pid();
+            let stop = make(pid_guard).recipient();
             Running { pid, stop }
         });
         Self {
             id,
-            shutdown,
+            shutdown: SHUTDOWN_MAX,
             is_beside: false,
+            first: None,
             start,
         }
     }
@@ -80,21 +83,23 @@ impl ChildSpec {
     /// Starts an actor, and describes how its successors are started under the same name.
     pub fn named<A>(
         id: &'static str,
-        shutdown: Duration,
-        mut make: impl FnMut() -> (Pid, Addr<A>) + 'static,
+        mut make: impl FnMut(PidGuard) -> Addr<A> + 'static,
     ) -> (RegisteredName<A>, Self)
     where
         A: Actor<Context = Context<A>> + Handler<Stop>,
     {
-        let (pid, address) = make();
+        let pid_guard = PidGuard::new();
+        let pid = pid_guard.pid();
+        let address = make(pid_guard);
         let name = RegisteredName::new(address.clone());
         let registered = name.clone();
-        let mut first = Some((pid, address));
-        let spec = Self::new(id, shutdown, move || {
-            let (pid, address) = first.take().unwrap_or_else(&mut make);
+        let mut spec = Self::new(id, move |pid_guard| {
+            let address = make(pid_guard);
             registered.replace(address.clone());
-            (pid, address)
+            address
         });
+        let stop = address.recipient();
+        spec.first = Some(Running { pid, stop });
         (name, spec)
     }
 }
@@ -115,20 +120,8 @@ struct Child {
     asked: Option<bool>,
 }
 
-/// How often children were restarted, by name. Clones are cheap and share the counts.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Restarts(Arc<Mutex<BTreeMap<&'static str, u64>>>);
-
-impl Restarts {
-    /// Returns the counts of all children, including those that never failed.
-    pub fn all(&self) -> BTreeMap<&'static str, u64> {
-        self.lock().clone()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<&'static str, u64>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
+/// How often children were restarted, by name, including those that never failed. Clones share the counts.
+pub(crate) type Restarts = Arc<Mutex<BTreeMap<&'static str, u64>>>;
 
 /// Supervises its children.
 pub(crate) struct Supervisor {
@@ -159,9 +152,7 @@ impl Supervisor {
         restarted: Restarts,
         log: &Logger,
     ) -> Self {
-        restarted
-            .lock()
-            .extend(children.iter().map(|spec| (spec.id, 0)));
+        lock(&restarted).extend(children.iter().map(|spec| (spec.id, 0)));
         let child = |spec| Child {
             spec,
             running: None,
@@ -185,7 +176,8 @@ impl Supervisor {
 
     fn start_child(&mut self, index: usize, ctx: &mut Context<Self>) {
         let child = &mut self.children[index];
-        let running = (child.spec.start)();
+        let first = child.spec.first.take();
+        let running = first.unwrap_or_else(&mut child.spec.start);
         let monitor = running.pid.monitor(ctx.address().recipient());
         child.running = Some((running, monitor));
     }
@@ -195,7 +187,7 @@ impl Supervisor {
         warn!(self.log, "child ended"; "actor" => id, "error" => %reason,
               "effect" => "it is started again");
         if self.may_restart() {
-            *self.restarted.lock().entry(id).or_default() += 1;
+            *lock(&self.restarted).entry(id).or_default() += 1;
             return self.start_child(index, ctx);
         }
         error!(self.log, "children fail too often, giving up"; "actor" => id,
@@ -248,8 +240,7 @@ impl Supervisor {
             for waiter in shutdown.waiting.drain(..) {
                 let _ = waiter.send(());
             }
-            self.pid_guard.ending(shutdown.reason.clone());
-            return ctx.stop();
+            return self.pid_guard.end(shutdown.reason.clone(), ctx);
         };
         for child in last.iter_mut().rev() {
             child.asked = how;

@@ -22,8 +22,8 @@ use strum::{EnumCount, IntoStaticStr, VariantArray};
 use tokio::time::Instant;
 
 use super::language::LanguageName;
-use super::lock;
 use super::probe::probe;
+use crate::lock;
 use child::{CommandSpec, Spawner};
 
 /// The time limit of a probe.

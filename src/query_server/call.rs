@@ -17,7 +17,6 @@ use serde::Serialize;
 use slog::{KV, Logger, OwnedKV, Record, Serializer};
 use tokio::time::Instant;
 
-use super::lock;
 use super::proc_shared::ProcShared;
 use super::request_id::RequestId;
 use super::run_time::{RunTime, WorkingTime};
@@ -25,6 +24,7 @@ use super::status::Holder;
 use super::tally::Tally;
 use super::tenant_logs::{LineKind, TenantLine, TenantLogs};
 use super::told::{FunctionName, Level, LogEntry, LogLine, ReportedError, Told};
+use crate::lock;
 use policy::pool::Token;
 
 /// Minimum time between two readings of a process's memory: a reading costs as much as a quick call.
@@ -335,7 +335,7 @@ impl Call {
 
     /// Returns a log with records attributed to the call.
     pub(crate) fn log(self: &Arc<Self>, log: &Logger) -> Logger {
-        log.new(OwnedKV(LogKeys(Arc::clone(self))))
+        log.new(OwnedKV(Arc::clone(self)))
     }
 }
 
@@ -349,16 +349,14 @@ pub(crate) fn micros(time: Duration) -> u64 {
 }
 
 /// The keys that attribute log records to a call.
-struct LogKeys(Arc<Call>);
-
-impl KV for LogKeys {
+impl KV for Call {
     fn serialize(&self, _: &Record<'_>, to: &mut dyn Serializer) -> slog::Result {
         let Call {
             request_id,
             who,
             subject,
             ..
-        } = &*self.0;
+        } = self;
         let user = who.as_ref().and_then(|who| who.user.as_deref());
         // Written from last to first.
         to.emit_str("function", &subject.function)?;

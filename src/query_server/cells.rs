@@ -83,7 +83,7 @@ impl Cells {
         let Some(known) = &self.0 else {
             return CellTerms::default();
         };
-        let (spec, env) = known.config.cell(section);
+        let (spec, env) = known.config.cell(&section.cell);
         CellTerms {
             environment: known.environment(&env),
             spec: CellSpec {

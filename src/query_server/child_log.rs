@@ -14,8 +14,8 @@ use std::time::Duration;
 use slog::{Logger, info, warn};
 
 use super::call::{Call, call_log};
-use super::lock;
-use crate::otp::clock::Clock;
+use crate::lock;
+use crate::otp::Clock;
 use child::stderr::LINE_BYTES_MAX;
 use policy::time::Timestamp;
 
@@ -58,12 +58,6 @@ impl Used {
 /// The logged bytes of a pool's processes.
 #[derive(Debug, Default)]
 pub struct PoolLog(Mutex<Used>);
-
-impl PoolLog {
-    fn take(&self, bytes: usize, of: usize, now: Timestamp) -> bool {
-        lock(&self.0).take(bytes, of, BYTES_PERIOD, now)
-    }
-}
 
 /// Limits of a process's log.
 #[derive(Clone, Debug)]
@@ -146,9 +140,10 @@ impl ChildLog {
             .map_or(0, |call| call.subject.bytes());
         let mut lines = self.lines.borrow_mut();
         let admitted = lines.take(1, self.terms.lines_max, LINES_PERIOD, now)
-            && (self.terms.pool).take(
+            && lock(&self.terms.pool.0).take(
                 written(line) + bytes_of_call,
                 self.terms.pool_bytes_max,
+                BYTES_PERIOD,
                 now,
             );
         if !admitted {

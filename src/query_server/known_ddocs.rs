@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex};
 use sha2::{Digest, Sha256};
 
 use super::ddoc::{Ddoc, TextDigest};
-use super::lock;
+use crate::lock;
 use policy::pool::DdocKey;
 
 /// Maximum number of bytes of design documents kept.

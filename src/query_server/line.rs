@@ -12,6 +12,7 @@ use std::borrow::Cow;
 use bytes::Bytes;
 use serde_json::value::RawValue;
 
+use super::prompt_error::PromptError;
 use super::told::LogEntry;
 use json::cursor::Cursor;
 use json::string::unescape;
@@ -23,23 +24,12 @@ pub enum Line {
     Answer(Bytes),
     /// `["log", TEXT]` or `["log", TEXT, DETAILS]`: for the log; the answer follows.
     Log(LogEntry),
-    /// `["error", NAME, REASON]`: an answer. The process stays alive.
-    Error(ErrorLine),
-    /// `["fatal", NAME, REASON]`: an answer. The process must end.
-    Fatal(ErrorLine),
+    /// `["error", NAME, REASON]`: an answer, as [`PromptError::Function`]. The process stays alive.
+    Error(PromptError),
+    /// `["fatal", NAME, REASON]`: an answer, as [`PromptError::Function`]. The process must end.
+    Fatal(PromptError),
     /// Not a line of the protocol, and why.
     Malformed(&'static str),
-}
-
-/// The content of an error or fatal line.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ErrorLine {
-    /// The error's name, for example `not_found`.
-    pub name: String,
-    /// The reason: a string's text, or the JSON text of anything else.
-    pub reason: String,
-    /// The reason as received, as JSON text.
-    pub raw_reason: String,
 }
 
 /// Classifies a line without its line feed.
@@ -53,8 +43,8 @@ pub fn classify(line: Bytes) -> Line {
     };
     match first_string(text).as_deref() {
         Some("log") => log_line(text),
-        Some("error") => error_line(text).map_or_else(Line::Malformed, Line::Error),
-        Some("fatal") => error_line(text).map_or_else(Line::Malformed, Line::Fatal),
+        Some("error") => error_line(text, false).map_or_else(Line::Malformed, Line::Error),
+        Some("fatal") => error_line(text, true).map_or_else(Line::Malformed, Line::Fatal),
         _ if Cursor::is_value(text) => Line::Answer(line),
         _ => Line::Malformed("a line that is not JSON"),
     }
@@ -79,16 +69,17 @@ fn log_line(text: &str) -> Line {
     }
 }
 
-fn error_line(text: &str) -> Result<ErrorLine, &'static str> {
+fn error_line(text: &str, fatal: bool) -> Result<PromptError, &'static str> {
     let elements: Vec<&RawValue> =
         serde_json::from_str(text).map_err(|_| "an error line that is not JSON")?;
     let [_, name, reason] = elements[..] else {
         return Err("an error line without a name and a reason");
     };
-    Ok(ErrorLine {
+    Ok(PromptError::Function {
         name: plain_text(name),
         reason: plain_text(reason),
         raw_reason: reason.get().to_owned(),
+        fatal,
     })
 }
 
@@ -145,19 +136,19 @@ mod tests {
 
     #[test]
     fn error_and_fatal_lines_carry_name_and_reason() {
-        let Line::Error(error) = of("[\"error\",\"not_found\",\"missing\"]") else {
-            panic!("not an error line");
+        let error = |[name, reason, raw_reason]: [&str; 3], fatal| PromptError::Function {
+            name: name.to_owned(),
+            reason: reason.to_owned(),
+            raw_reason: raw_reason.to_owned(),
+            fatal,
         };
         assert_eq!(
-            (error.name.as_str(), error.reason.as_str()),
-            ("not_found", "missing")
+            of("[\"error\",\"not_found\",\"missing\"]"),
+            Line::Error(error(["not_found", "missing", "\"missing\""], false))
         );
-        let Line::Fatal(error) = of("[\"fatal\",7,{\"a\":[]}]") else {
-            panic!("not a fatal line");
-        };
         assert_eq!(
-            (error.name.as_str(), error.reason.as_str()),
-            ("7", "{\"a\":[]}")
+            of("[\"fatal\",7,{\"a\":[]}]"),
+            Line::Fatal(error(["7", "{\"a\":[]}", "{\"a\":[]}"], true))
         );
     }
 

@@ -1,7 +1,5 @@
 //! The query-server protocol: lines, prompts, reports of a process, and the built-in reducers.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
 pub mod abilities;
 pub mod call;
 pub mod cells;
@@ -29,8 +27,3 @@ pub(crate) const NATIVE: &str = "native";
 
 pub use ::child::{self, cell};
 pub use settee_client::status;
-
-/// Locks what stays usable if a thread panics while it holds the lock.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use strum::EnumCount;
 
-use super::call::Call;
-use super::lock;
+use super::call::{Call, micros};
 use super::prompt_error::{ExitReport, PromptError};
+use crate::lock;
 use child::cell::rest::Orders;
 use child::usage;
 use policy::pool::{Condition, Select, Tenant, Token};
@@ -304,8 +304,7 @@ impl ProcShared {
 
     /// Records the duration of lessons for its next borrower. Called by the manager only.
     pub(crate) fn set_lesson(&self, took: Duration) {
-        self.lesson
-            .store(u64::try_from(took.as_micros()).unwrap_or(u64::MAX), Relaxed);
+        self.lesson.store(micros(took), Relaxed);
     }
 
     /// Returns the duration of lessons for its current holder.

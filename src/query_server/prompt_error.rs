@@ -8,7 +8,6 @@ use serde::Serialize;
 
 use child::cell::report::MetLimit;
 
-use super::line::ErrorLine;
 use super::prompt::Command;
 
 /// The party at fault.
@@ -200,21 +199,6 @@ pub(crate) fn shorten(text: &str) -> String {
 const EXCERPT_BYTES: usize = 200;
 
 impl PromptError {
-    /// Makes the error of an error line.
-    pub(crate) fn function(line: ErrorLine, fatal: bool) -> Self {
-        let ErrorLine {
-            name,
-            reason,
-            raw_reason,
-        } = line;
-        Self::Function {
-            name,
-            reason,
-            raw_reason,
-            fatal,
-        }
-    }
-
     /// Makes the error of a line that broke the protocol.
     pub(crate) fn protocol(what: &'static str, line: &[u8]) -> Self {
         Self::Protocol {

@@ -21,10 +21,10 @@ use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 use tokio::sync::Notify;
 
-use super::lock;
 use super::request_id::RequestId;
+use crate::lock;
 use crate::logging::timestamp;
-use crate::otp::clock::system_time;
+use crate::otp::system_time;
 
 /// Maximum number of lines of a tenant.
 pub(crate) const LINES_MAX: usize = 1_000;

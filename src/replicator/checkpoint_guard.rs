@@ -42,20 +42,19 @@ impl CheckpointGuard {
 
     /// Runs `work` while the lease, with its renewals, lasts. Returns `None` if the lease ends before the work.
     pub(crate) async fn while_held<T>(&self, work: impl Future<Output = T>) -> Option<T> {
-        let (mut work, mut over) = (pin!(work), pin!(self.over()));
+        // The remaining time is checked again whenever it has passed.
+        let over = async {
+            while let Some(left) = self.left() {
+                sleep(left).await;
+            }
+        };
+        let (mut work, mut over) = (pin!(work), pin!(over));
         // A suspended process may find an answer and an expired lease at once: then the next request is not sent.
         poll_fn(|cx| match over.as_mut().poll(cx) {
             Poll::Pending if self.left().is_some() => work.as_mut().poll(cx).map(Some),
             Poll::Pending | Poll::Ready(()) => Poll::Ready(None),
         })
         .await
-    }
-
-    /// Waits until the lease has ended. It is checked again whenever its remaining time has passed.
-    async fn over(&self) {
-        while let Some(left) = self.left() {
-            sleep(left).await;
-        }
     }
 
     /// Returns whether both have the same lease, or none.

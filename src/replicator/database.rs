@@ -3,15 +3,14 @@
 use std::sync::Arc;
 
 use serde_json::value::to_raw_value;
-use tokio::sync::watch;
 
 use super::document::{
-    DocKind, DocumentError, Incoming, Person, check, invalid_rev, strip, with_head,
+    DocKind, DocumentError, Incoming, Person, check, invalid_rev, members, strip, with_head,
 };
 use super::kept::Kept;
 use super::members::DocMembers;
 use super::states::DocStates;
-use crate::config::Config;
+use crate::ConfigWatch;
 use replication::spec::Defaults;
 use store::{
     Edit, ExportLines, ExportRow, Import, Imported, Revision, Store, StoreError, StoreSnapshot,
@@ -26,7 +25,7 @@ pub struct Database {
     pub(crate) store: Store,
     /// The states of its documents.
     pub(crate) states: Arc<DocStates>,
-    config: watch::Receiver<Arc<Config>>,
+    config: ConfigWatch,
 }
 
 /// A written document.
@@ -43,7 +42,7 @@ pub type Refused = (String, DocumentError);
 
 impl Database {
     /// Makes a database of a store.
-    pub fn new(store: Store, states: Arc<DocStates>, config: watch::Receiver<Arc<Config>>) -> Self {
+    pub fn new(store: Store, states: Arc<DocStates>, config: ConfigWatch) -> Self {
         Self {
             store,
             states,
@@ -90,12 +89,13 @@ impl Database {
         Ok(results.collect())
     }
 
-    /// Returns the lines of an export, with credentials or without.
+    /// Returns the owner of a document, even a deleted one.
     ///
     /// # Errors
     /// See [`StoreError`].
-    pub async fn export(&self, secrets: bool) -> Result<ExportLines, StoreError> {
-        Ok(export_lines(self.store.snapshot().await?, secrets))
+    pub async fn owner(&self, id: &str) -> Result<Option<String>, StoreError> {
+        let found = self.store.document(id).await?;
+        Ok(found.and_then(|document| members(&document).text("owner")))
     }
 
     /// Writes the documents of an export that do not exist yet. Each has its own result, in the same order.

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::checkpoint_guard::{CheckpointGuard, JobLease};
-use crate::otp::clock::BootClock;
+use crate::otp::BootClock;
 use policy::ownership::{Claim, Epoch};
 
 /// The lease of an epoch.

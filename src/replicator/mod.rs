@@ -27,7 +27,7 @@ pub(crate) use database::export_lines;
 pub use database::{Database, NAME, Refused, Written};
 pub(crate) use doc_state::DocState;
 pub(crate) use states::DocStates;
-pub(crate) use table::{Loading, Page};
+pub(crate) use table::Page;
 
 use crate::config::Replicator;
 use crate::config::keys::AUTH_SESSION;

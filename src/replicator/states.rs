@@ -6,14 +6,15 @@
 //! CALLED    By the store's thread, by both actors, and by HTTP; the lock is held for at most one page.
 
 use std::ops::{Deref, DerefMut};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use tokio::sync::watch;
 
 use super::doc_state::DocState;
 use super::members::DocMembers;
 use super::state::{COMPLETED, FAILED, STATE};
-use super::table::{DESIGN, DocTable, Loading};
+use super::table::{DESIGN, DocTable};
+use crate::lock;
 use policy::counted::Class;
 use store::Watcher;
 
@@ -29,7 +30,6 @@ pub struct DocStates {
 /// wakes [`DocStates::loaded`].
 pub(crate) struct Locked<'s> {
     table: MutexGuard<'s, DocTable>,
-    was_loading: bool,
     is_loading: &'s watch::Sender<bool>,
 }
 
@@ -49,8 +49,8 @@ impl DerefMut for Locked<'_> {
 
 impl Drop for Locked<'_> {
     fn drop(&mut self) {
-        let is_loading = self.table.loading() != Loading::Done;
-        if is_loading != self.was_loading {
+        let is_loading = self.table.loading().is_some();
+        if *self.is_loading.borrow() != is_loading {
             self.is_loading.send_replace(is_loading);
         }
     }
@@ -59,10 +59,8 @@ impl Drop for Locked<'_> {
 impl DocStates {
     /// Takes the lock for one statement.
     pub(crate) fn lock(&self) -> Locked<'_> {
-        let table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
         Locked {
-            was_loading: table.loading() != Loading::Done,
-            table,
+            table: lock(&self.table),
             is_loading: &self.is_loading,
         }
     }
@@ -80,6 +78,7 @@ impl DocStates {
 }
 
 impl Watcher for DocStates {
+    /// 0 except for design documents and documents whose replication has completed or failed.
     fn class(&self, id: &str, body: &str) -> Class {
         if id.starts_with("_design/") {
             return DESIGN;
@@ -95,11 +94,6 @@ impl Watcher for DocStates {
             Some(FAILED) => DocState::Failed.class(),
             _ => 0,
         }
-    }
-
-    /// True except for design documents and documents whose replication has completed or failed.
-    fn asks(&self, id: &str, body: &str) -> bool {
-        self.class(id, body) == 0
     }
 
     fn opened(&self, documents: Vec<(String, Class)>) {

@@ -3,8 +3,9 @@
 //! SUMMARY   [`DocTable`] has an entry for each document: its class in the store, the requested replication and its
 //!           progress ([`Row`]), the lease that owns it, its job's state, and the reports of other daemons. The
 //!           store, ReplicatorDocuments and the scheduler report to it; lists, counts and ownership are read from it.
-//! PROMISES  A page costs only what it shows, however many documents it skips. Lists are [`Loading`] until the
-//!           table knows the progress of every replication document that existed when the store was opened.
+//! PROMISES  A page costs only what it shows, however many documents it skips. Lists are loading
+//!           ([`DocTable::loading`]) until the table knows the progress of every replication document that existed
+//!           when the store was opened.
 //! CALLED    Under the lock of [`DocStates`](super::DocStates).
 
 mod event;
@@ -71,15 +72,6 @@ impl Known {
             && self.job.is_none()
             && self.other.is_none()
     }
-}
-
-/// Whether lists are complete.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Loading {
-    /// They are complete.
-    Done,
-    /// The number of documents without known progress; 0 before the store is open.
-    Documents(usize),
 }
 
 /// The documents to list.
@@ -215,12 +207,10 @@ impl DocTable {
         self.await_all();
     }
 
-    /// Returns whether lists are complete.
-    pub const fn loading(&self) -> Loading {
-        match (self.is_awaited, self.unread) {
-            (false, 0) => Loading::Done,
-            (_, documents) => Loading::Documents(documents),
-        }
+    /// Returns the number of documents without known progress, 0 before the store is open; `None` once lists are
+    /// complete.
+    pub fn loading(&self) -> Option<usize> {
+        (self.is_awaited || self.unread > 0).then_some(self.unread)
     }
 
     /// Marks all documents without reported progress as awaited.

@@ -1,4 +1,4 @@
-//! The meaning of a version of a document: the replication that it requests, and changes to make in the store.
+//! The meaning of a version of a document: the replication that it requests.
 //!
 //! SOURCE    couch_replicator_doc_processor: process_change/2, process_updated/2.
 
@@ -14,57 +14,39 @@ use store::Document;
 /// The content of a version.
 #[derive(Debug)]
 pub(crate) struct Reading {
-    /// The document's request; `None` if this version does not count.
-    pub wish: Option<Wish>,
-    /// The change to make in the store.
-    pub in_store: Option<StoreWork>,
-    /// Whether its body has the replication's state; false if the version does not count.
+    /// The document's request.
+    pub wish: Wish,
+    /// Whether its body has the replication's state.
     pub has_state: bool,
-}
-
-/// A change in the store for a document.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum StoreWork {
-    /// Forget the kept settings of its job.
-    ForgetKept,
-    /// Replace its body by the one that [`without_state`] returns.
-    RemoveState,
+    /// Whether that state has to be removed: see [`without_state`].
+    pub is_state_unwanted: bool,
 }
 
 impl Reading {
-    /// Reads a version. If it is not acted upon (another daemon owns the document, or a later version was seen), only
-    /// its deletion counts.
-    pub fn of(document: &Document, is_acted_upon: bool, config: &Replicator) -> Self {
-        let in_store = document.deleted.then_some(StoreWork::ForgetKept);
-        if !is_acted_upon || document.id.starts_with("_design/") {
-            return Self {
-                wish: None,
-                in_store,
-                has_state: false,
-            };
+    /// Reads a version; `None` for a design document.
+    pub fn of(document: &Document, config: &Replicator) -> Option<Self> {
+        if document.id.starts_with("_design/") {
+            return None;
         }
         let body = members(document);
         let has_state = body.text(STATE).is_some();
-        if document.deleted || is_over(&body) {
-            return Self {
-                wish: Some(Wish::Nothing),
-                in_store,
-                has_state,
-            };
-        }
-        let wish = match parse(&document.id, &body, &defaults(config)) {
-            Ok(replication) => Wish::Run(Arc::new(replication)),
-            Err(reason) => Wish::Broken {
-                reason,
-                replication: asked_by(&document.id, &body).map(Arc::new),
-            },
+        let is_over = document.deleted || is_over(&body);
+        let wish = if is_over {
+            Wish::Nothing
+        } else {
+            match parse(&document.id, &body, &defaults(config)) {
+                Ok(replication) => Wish::Run(Arc::new(replication)),
+                Err(reason) => Wish::Broken {
+                    reason,
+                    replication: asked_by(&document.id, &body).map(Arc::new),
+                },
+            }
         };
-        let is_state_unwanted = !config.update_docs && has_state;
-        Self {
-            wish: Some(wish),
-            in_store: is_state_unwanted.then_some(StoreWork::RemoveState),
+        Some(Self {
+            wish,
             has_state,
-        }
+            is_state_unwanted: has_state && !is_over && !config.update_docs,
+        })
     }
 }
 
@@ -116,46 +98,34 @@ mod tests {
         config
     }
 
-    /// Reads a version to act on. Returns the name of its request, and the change to make in the store.
-    fn read(document: &Document, config: &Replicator) -> (&'static str, Option<StoreWork>) {
-        let reading = Reading::of(document, true, config);
+    /// Reads a version. Returns the name of its request, and whether its state has to be removed.
+    fn read(document: &Document, config: &Replicator) -> (&'static str, bool) {
+        let reading = Reading::of(document, config).unwrap();
         let wish = match reading.wish {
-            Some(Wish::Run(_)) => "run",
-            Some(Wish::Nothing) => "nothing",
-            Some(Wish::Broken { .. }) => "broken",
-            None => "none",
+            Wish::Run(_) => "run",
+            Wish::Nothing => "nothing",
+            Wish::Broken { .. } => "broken",
         };
-        (wish, reading.in_store)
+        (wish, reading.is_state_unwanted)
     }
 
     #[test]
     fn a_document_requests_its_replication_unless_deleted_completed_or_failed() {
         let config = config(false);
         let body = asking(json!({}));
-        assert_eq!(read(&document("d", &body, false), &config), ("run", None));
-        let forget = Some(StoreWork::ForgetKept);
-        let deleted = document("d", &body, true);
-        assert_eq!(read(&deleted, &config), ("nothing", forget));
+        assert_eq!(read(&document("d", &body, false), &config), ("run", false));
+        let deleted = document("d", &asking(json!({STATE: "triggered"})), true);
+        assert_eq!(read(&deleted, &config), ("nothing", false));
         for state in [state::COMPLETED, state::FAILED] {
             let over = document("d", &asking(json!({STATE: state})), false);
-            assert_eq!(read(&over, &config), ("nothing", None), "{state}");
+            assert_eq!(read(&over, &config), ("nothing", false), "{state}");
         }
     }
 
     #[test]
     fn a_design_document_requests_no_replication() {
         let design = document("_design/d", &asking(json!({})), false);
-        assert_eq!(read(&design, &config(false)), ("none", None));
-    }
-
-    #[test]
-    fn only_the_deletion_counts_in_a_version_not_acted_upon() {
-        let body = asking(json!({STATE: "triggered"}));
-        for (deleted, expected) in [(false, None), (true, Some(StoreWork::ForgetKept))] {
-            let reading = Reading::of(&document("d", &body, deleted), false, &config(false));
-            assert!(reading.wish.is_none());
-            assert_eq!(reading.in_store, expected);
-        }
+        assert!(Reading::of(&design, &config(false)).is_none());
     }
 
     #[test]
@@ -163,9 +133,8 @@ mod tests {
         for state in ["triggered", "error"] {
             let body = asking(json!({STATE: state, state::TIME: "t", state::ID: "x"}));
             let passing = document("d", &body, false);
-            assert_eq!(read(&passing, &config(true)), ("run", None));
-            let remove = Some(StoreWork::RemoveState);
-            assert_eq!(read(&passing, &config(false)), ("run", remove));
+            assert_eq!(read(&passing, &config(true)), ("run", false));
+            assert_eq!(read(&passing, &config(false)), ("run", true));
             let left = without_state(&passing).unwrap();
             let left: Value = serde_json::from_str(&left).unwrap();
             assert_eq!(left, asking(json!({})));
@@ -186,8 +155,8 @@ mod tests {
         let mut config = config(false);
         config.valid_endpoint_protocols = vec!["https".to_owned()];
         for (body, is_known) in [(asking(json!({})), true), (json!({"source": 7}), false)] {
-            let reading = Reading::of(&document("d", &body, false), true, &config);
-            let Some(Wish::Broken { replication, .. }) = reading.wish else {
+            let reading = Reading::of(&document("d", &body, false), &config).unwrap();
+            let Wish::Broken { replication, .. } = reading.wish else {
                 panic!("this replication may not run: {body}");
             };
             assert_eq!(replication.is_some(), is_known, "{body}");

@@ -14,7 +14,8 @@ use crate::support::work::{lines, stderr};
 use futures_util::StreamExt;
 use serde_json::{Value, json};
 use settee::conform::case::Case;
-use settee::conform::run::{Subject, Verdict};
+use settee::conform::report::CaseResult;
+use settee::conform::run::Subject;
 use settee::conform::suite;
 use settee::conform_target::Target;
 use settee::messages::proc_manager::GetProcError;
@@ -60,11 +61,11 @@ async fn failed(command: &str, language: &str, wanted: impl Fn(&Case) -> bool) -
     assert_eq!(subject.language().await, Some(language));
     let mut cases = suite::cases(language).unwrap();
     cases.retain(wanted);
-    let verdicts: Vec<_> = subject.verdicts(&cases).collect().await;
-    let failed = verdicts
+    let reports: Vec<_> = subject.reports(&cases).collect().await;
+    let failed = reports
         .into_iter()
-        .filter(|(_, verdict, _)| *verdict != Verdict::Pass);
-    failed.map(|(case, _, _)| case.id.clone()).collect()
+        .filter(|report| report.result != CaseResult::Pass);
+    failed.map(|report| report.id).collect()
 }
 
 fn is_common(case: &Case) -> bool {

@@ -140,7 +140,7 @@ const BOUND: &[(isize, &str)] = &[
          stall no thread",
     ),
     (
-        -42_650,
+        -58_250,
         "functions used once are where they are used, values that only passed through are read where they are needed,          and two actors that only the ProcManager knew are parts of it",
     ),
 ];

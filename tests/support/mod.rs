@@ -12,6 +12,7 @@ pub mod heads;
 pub mod http_client;
 pub mod http_server;
 pub mod job;
+pub mod metrics;
 pub mod pages;
 pub mod program;
 pub mod refused_calls;

@@ -20,28 +20,23 @@ where
     T: Send + 'static,
     W: FnOnce() -> T + Send + 'static,
 {
-    run_on(thread::Builder::new().name(name.to_owned()), work)
-}
-
-fn run_on<T, W>(
-    builder: thread::Builder,
-    work: W,
-) -> impl Future<Output = io::Result<T>> + use<T, W>
-where
-    T: Send + 'static,
-    W: FnOnce() -> T + Send + 'static,
-{
     let (reply, result) = oneshot::channel();
+    let builder = thread::Builder::new().name(name.to_owned());
     // The caller may be gone and not need the result.
     let started = builder.spawn(move || drop(reply.send(work())));
-    async move {
-        started.map_err(|error| {
-            let reason = format!("the system has no room for another thread: {error}");
-            io::Error::new(error.kind(), reason)
-        })?;
-        let lost = |_| io::Error::other("a thread of the service panicked");
-        result.await.map_err(lost)
-    }
+    ended(started, result)
+}
+
+async fn ended<T>(
+    started: io::Result<thread::JoinHandle<()>>,
+    result: oneshot::Receiver<T>,
+) -> io::Result<T> {
+    started.map_err(|error| {
+        let reason = format!("the system has no room for another thread: {error}");
+        io::Error::new(error.kind(), reason)
+    })?;
+    let lost = |_| io::Error::other("a thread of the service panicked");
+    result.await.map_err(lost)
 }
 
 /// Limits the number of concurrent threads for one kind of work; further work waits for its turn.
@@ -101,7 +96,8 @@ mod tests {
     async fn a_thread_that_cannot_be_started_is_an_error() {
         // No machine has enough address space for such a stack.
         let impossible = thread::Builder::new().stack_size(1 << 60);
-        let refused = run_on(impossible, || ()).await.unwrap_err();
+        let (_reply, result) = oneshot::channel::<()>();
+        let refused = ended(impossible.spawn(|| ()), result).await.unwrap_err();
         let text = refused.to_string();
         assert!(text.contains("no room for another thread"), "{text}");
     }

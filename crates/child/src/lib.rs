@@ -37,7 +37,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use rustix::process::{Signal, WaitId, WaitIdOptions, waitid};
+use rustix::process::{PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, waitid};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::oneshot;
@@ -182,9 +182,9 @@ pub struct Child {
 
 impl Child {
     fn watch(process: Unreaped, launched: Option<SandboxMode>) -> io::Result<Self> {
-        let pidfd = posix::open_pidfd(&process)
-            .map(|fd| watch(fd, Interest::READABLE))
-            .transpose()?;
+        // Without a pidfd of the system, its end is polled.
+        let pidfd = pidfd_open(process.pid, PidfdFlags::empty()).ok();
+        let pidfd = pidfd.map(|fd| watch(fd, Interest::READABLE)).transpose()?;
         Ok(Self {
             pid: process.pid.as_raw_pid().unsigned_abs(),
             process: RefCell::new(process),
@@ -220,7 +220,7 @@ impl Child {
     /// Returns whether the child was stopped or continued since the last call. The group of a launcher follows it.
     pub fn stop_or_continue(&self) -> Option<StopOrContinue> {
         let process = self.process.borrow();
-        if process.is_reaped() {
+        if process.reaped {
             return None;
         }
         let options = WaitIdOptions::STOPPED | WaitIdOptions::CONTINUED | WaitIdOptions::NOHANG;
@@ -269,7 +269,7 @@ impl Child {
     }
 
     fn note_cpu_time(&self) {
-        if !self.process.borrow().is_reaped() {
+        if !self.process.borrow().reaped {
             *self.cpu_time_at_end.borrow_mut() = match self.launched {
                 Some(_) => usage::cpu_time_waited_for(self.pid),
                 None => usage::cpu_time(self.pid),
@@ -296,7 +296,7 @@ impl Child {
             if let Some(status) = reaped {
                 return Exit(status);
             }
-            if self.process.borrow().is_reaped() {
+            if self.process.borrow().reaped {
                 return std::future::pending().await;
             }
         }

@@ -20,13 +20,12 @@ use std::time::Duration;
 
 use rustix::fs::{Access, access};
 use rustix::io::{FdFlags, fcntl_setfd};
-use rustix::process::{
-    Pid, PidfdFlags, Signal, WaitOptions, kill_process_group, pidfd_open, waitpid,
-};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process_group, waitpid};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-use crate::cell::{Cell, subordinate};
+use crate::cell::Cell;
+use crate::cell::subordinate::{self, Handed};
 use crate::{CommandSpec, parent_death, watches};
 
 /// Our non-blocking ends of the pipes to a child's standard input, output and error.
@@ -45,7 +44,7 @@ pub struct Pipes {
 /// An unreaped child, whose number is therefore still its own. Dropping it kills its group and reaps it.
 pub(super) struct Unreaped {
     pub(super) pid: Pid,
-    reaped: bool,
+    pub(super) reaped: bool,
 }
 
 impl Unreaped {
@@ -65,10 +64,6 @@ impl Unreaped {
         let status = wait(self.pid, WaitOptions::NOHANG)?;
         self.reaped = true;
         Some(status)
-    }
-
-    pub(super) fn is_reaped(&self) -> bool {
-        self.reaped
     }
 }
 
@@ -199,7 +194,7 @@ const OF_SERVICE_MANAGER: [&str; 4] = [
 ];
 
 /// Returns the option with the user namespace for launchers that cannot switch users themselves, or why there is none.
-fn users_option(handed: &Option<Result<OwnedFd, String>>) -> impl Iterator<Item = OsString> {
+fn users_option(handed: &Handed) -> impl Iterator<Item = OsString> {
     handed
         .as_ref()
         .map(|handed| match handed {
@@ -237,11 +232,6 @@ fn must_be_executable(program: &Path) -> io::Result<()> {
         return Err(io::Error::from_raw_os_error(libc::EISDIR));
     }
     Ok(access(program, Access::EXEC_OK)?)
-}
-
-/// Opens a handle that signals the child's exit; `None` if the system has none.
-pub(super) fn open_pidfd(child: &Unreaped) -> Option<OwnedFd> {
-    pidfd_open(child.pid, PidfdFlags::empty()).ok()
 }
 
 /// Registers a descriptor of a child with the event loop.

@@ -136,17 +136,12 @@ impl UnpooledChild {
                 .describe(exit, self.reports.as_ref(), self.answered)
         };
         let exit = exit.map_or_else(|_| "closed its output".into(), described);
-        let words = self.last_words();
+        let words = self.stderr.borrow_mut().last_words();
         let report = match &words[words.len().saturating_sub(QUOTED_LINES)..] {
             [] => exit,
             words => format!("{exit}, its last words: {}", words.join(" / ")),
         };
         ChildEnd { report, is_its_own }
-    }
-
-    /// Returns the last lines of its standard error, oldest first.
-    pub fn last_words(&self) -> Vec<String> {
-        self.stderr.borrow_mut().last_words()
     }
 }
 
@@ -182,7 +177,7 @@ mod tests {
         assert_eq!(child.line().await.unwrap().unwrap(), "rest");
         assert_eq!(child.line().await.unwrap(), None);
         assert_eq!(child.end().await.status(), 3);
-        assert_eq!(child.last_words(), ["why"]);
+        assert_eq!(child.stderr.borrow_mut().last_words(), ["why"]);
     }
 
     #[actix_rt::test]

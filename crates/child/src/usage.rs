@@ -36,11 +36,8 @@ pub fn memory_peak(pid: u32) -> Option<u64> {
 /// Returns the sum of the peak memories of the processes now in a launcher's cell, in bytes.
 pub fn memory_peak_of_cell(launcher: u32) -> Option<u64> {
     // The first process is the service's own.
-    let all = below(launcher, PROCESSES_READ_MAX);
-    let peaks: Vec<u64> = all[1.min(all.len())..]
-        .iter()
-        .filter_map(|(pid, _)| memory_peak(*pid))
-        .collect();
+    let of_cell = below(launcher, PROCESSES_READ_MAX).into_iter().skip(1);
+    let peaks: Vec<u64> = of_cell.filter_map(|(pid, _)| memory_peak(pid)).collect();
     (!peaks.is_empty()).then(|| peaks.iter().sum())
 }
 
@@ -89,11 +86,7 @@ pub fn activity(launcher: u32) -> Option<Activity> {
         Some((task, status.lines().filter(is_told).collect::<String>()))
     });
     let threads: Vec<_> = told.collect();
-    let may_run = |told: &str| {
-        ["State:\tR", "State:\tS"]
-            .iter()
-            .any(|state| told.starts_with(state))
-    };
+    let may_run = |told: &str| told.starts_with("State:\tR") || told.starts_with("State:\tS");
     Some(Activity {
         cpu_time: Duration::from_millis(ticks.sum::<u64>() * MILLISECONDS_A_TICK),
         is_stopped: !threads.iter().any(|(_, told)| may_run(told)),
@@ -103,10 +96,10 @@ pub fn activity(launcher: u32) -> Option<Activity> {
 
 /// Returns at most `most` processes below a launcher: the cell's first one, the command, and the others.
 pub(crate) fn below(launcher: u32, most: usize) -> Vec<(u32, Stat)> {
-    let mut found: Vec<(u32, Stat)> = Stat::of(launcher)
-        .map(|stat| (launcher, stat))
-        .into_iter()
-        .collect();
+    let Some(stat) = Stat::of(launcher) else {
+        return Vec::new();
+    };
+    let mut found = vec![(launcher, stat)];
     let mut next = 0;
     while let Some((pid, stat)) = found.get(next).copied() {
         let there = children(pid, stat.threads)
@@ -115,7 +108,7 @@ pub(crate) fn below(launcher: u32, most: usize) -> Vec<(u32, Stat)> {
         found.extend(there.take(most + 1 - found.len()));
         next += 1;
     }
-    found.drain(..1.min(found.len()));
+    found.remove(0);
     found
 }
 
@@ -153,10 +146,13 @@ pub struct Stat {
     pub parent: u32,
     /// Its process group.
     pub group: u32,
-    threads: u32,
+    /// The number of its threads.
+    pub threads: u32,
     /// Its processor time, and that of the children it has reaped.
     own_ticks: u64,
     waited_ticks: u64,
+    /// When it started, in ticks since boot.
+    pub started_ticks: u64,
 }
 
 impl Stat {
@@ -168,7 +164,7 @@ impl Stat {
     pub fn parse(line: &str) -> Option<Self> {
         let (_, rest) = line.rsplit_once(')')?;
         // The first of these, the state, is field 3.
-        let fields: Vec<&str> = rest.split_ascii_whitespace().take(18).collect();
+        let fields: Vec<&str> = rest.split_ascii_whitespace().take(20).collect();
         let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
         let small = |field| number(field).and_then(|number| u32::try_from(number).ok());
         Some(Self {
@@ -177,6 +173,7 @@ impl Stat {
             threads: small(20)?,
             own_ticks: number(14)? + number(15)?,
             waited_ticks: number(16)? + number(17)?,
+            started_ticks: number(22)?,
         })
     }
 }
@@ -184,7 +181,10 @@ impl Stat {
 /// Returns the PID of the command started by a launcher: the first child of the cell's first process. Orphans adopted
 /// by either are listed after it.
 pub fn launched_command(launcher: u32) -> Option<u32> {
-    let first_child = |pid| children(pid, 1).into_iter().next();
+    let first_child = |pid: u32| {
+        let list = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
+        list.split_ascii_whitespace().next()?.parse().ok()
+    };
     first_child(first_child(launcher)?)
 }
 
@@ -214,13 +214,14 @@ mod tests {
 
     #[test]
     fn a_line_is_read_whatever_the_program_is_called() {
-        let line = "12 (a) b (c)) S 1 34 35 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 9 0";
+        let line = "12 (a) b (c)) S 1 34 35 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 9 0 4711";
         let stat = Stat {
             parent: 1,
             group: 34,
             threads: 9,
             own_ticks: 11,
             waited_ticks: 15,
+            started_ticks: 4711,
         };
         assert_eq!(Stat::parse(line), Some(stat));
         for wrong in ["", "12 (a", "12 (a) S 1", "12 (a) S 1 x"] {

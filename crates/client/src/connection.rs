@@ -58,13 +58,6 @@ pub(super) struct Reply {
     pub(super) line: Vec<u8>,
 }
 
-impl From<ClientError> for Reply {
-    fn from(error: ClientError) -> Self {
-        let (outcome, line) = (Err(error), Vec::new());
-        Self { outcome, line }
-    }
-}
-
 /// Id of a request -> the waiter for its reply.
 #[derive(Debug, Default)]
 struct Calls {
@@ -86,7 +79,8 @@ impl Shared {
         calls.reason.get_or_insert(reason);
         for waiter in std::mem::take(&mut calls.waiting).into_values() {
             let error = calls.reason.take().unwrap_or(ClientError::Closed);
-            drop(waiter.send(error.into()));
+            let (outcome, line) = (Err(error), Vec::new());
+            drop(waiter.send(Reply { outcome, line }));
         }
     }
 }
@@ -203,7 +197,7 @@ async fn read(reader: OwnedReadHalf, shared: &Shared) -> ClientError {
 }
 
 /// A connection cut by the peer counts as closed, regardless of the system's error.
-fn broken(error: std::io::Error) -> ClientError {
+pub(super) fn broken(error: std::io::Error) -> ClientError {
     match error.kind() {
         std::io::ErrorKind::BrokenPipe | std::io::ErrorKind::ConnectionReset => ClientError::Closed,
         _ => ClientError::Io(error),

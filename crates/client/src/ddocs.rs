@@ -6,12 +6,12 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tokio::sync::OnceCell;
 
+use super::functions::With;
 use super::{Client, ClientError, DdocIn};
 
 /// Minimum length of a design document that is replaced by its digest, in bytes.
@@ -52,16 +52,10 @@ impl Client {
         &self,
         call: &'static str,
         ddoc: DdocIn<'_>,
-        more: &BTreeMap<&'static str, Box<RawValue>>,
+        more: impl Into<BTreeMap<&'static str, Box<RawValue>>>,
     ) -> Result<Box<RawValue>, ClientError> {
-        #[derive(Serialize)]
-        struct Arguments<'a> {
-            #[serde(flatten)]
-            ddoc: DdocIn<'a>,
-            #[serde(flatten)]
-            more: &'a BTreeMap<&'static str, Box<RawValue>>,
-        }
-        let send = async |ddoc| self.function(call, &Arguments { ddoc, more }).await;
+        let more = &more.into();
+        let send = async |first| self.function(call, &With { first, more }).await;
         let text = ddoc.ddoc.get();
         if text.len() < DDOC_BYTES_MIN {
             return send(ddoc).await;

@@ -76,6 +76,15 @@ pub struct Compiling<'a> {
 
 type Value = Box<RawValue>;
 
+/// The members of `first`, and more arguments after them.
+#[derive(Serialize)]
+pub(super) struct With<'a, A> {
+    #[serde(flatten)]
+    pub(super) first: A,
+    #[serde(flatten)]
+    pub(super) more: &'a BTreeMap<&'static str, Value>,
+}
+
 /// Returns an argument as JSON text.
 pub(super) fn raw(argument: &impl Serialize) -> Result<Value, ClientError> {
     to_raw_value(argument).map_err(wire::no_json)
@@ -180,7 +189,7 @@ impl Client {
         args: &impl Serialize,
     ) -> Result<Value, ClientError> {
         let more = [("path", raw(&path)?), ("args", raw(args)?)];
-        self.for_ddoc("ddoc_prompt", ddoc, &more.into()).await
+        self.for_ddoc("ddoc_prompt", ddoc, more).await
     }
 
     /// Runs `validate_doc_update` on documents (`validate_docs`): returns, for each, `true` or the thrown value.
@@ -200,7 +209,7 @@ impl Client {
             ("userCtx", raw(user_ctx)?),
             ("secObj", raw(sec_obj)?),
         ];
-        let verdicts = self.for_ddoc("validate_docs", ddoc, &more.into()).await?;
+        let verdicts = self.for_ddoc("validate_docs", ddoc, more).await?;
         wire::typed("validate_docs", &verdicts)
     }
 
@@ -220,7 +229,7 @@ impl Client {
             ("docs", raw(docs)?),
             ("req", raw(req)?),
         ];
-        let passes = self.for_ddoc("filter_docs", ddoc, &more.into()).await?;
+        let passes = self.for_ddoc("filter_docs", ddoc, more).await?;
         wire::typed("filter_docs", &passes)
     }
 
@@ -235,7 +244,7 @@ impl Client {
         docs: &impl Serialize,
     ) -> Result<Vec<bool>, ClientError> {
         let more = [("name", raw(&name)?), ("docs", raw(docs)?)];
-        let passes = self.for_ddoc("filter_view", ddoc, &more.into()).await?;
+        let passes = self.for_ddoc("filter_view", ddoc, more).await?;
         wire::typed("filter_view", &passes)
     }
 
@@ -255,7 +264,7 @@ impl Client {
             ("doc", raw(&doc)?),
             ("req", raw(req)?),
         ];
-        self.for_ddoc("show", ddoc, &more.into()).await
+        self.for_ddoc("show", ddoc, more).await
     }
 
     /// Runs an update function (`update`): returns `[DOC or null, RESPONSE]`. Writing the document is up to the caller.
@@ -274,7 +283,7 @@ impl Client {
             ("doc", raw(&doc)?),
             ("req", raw(req)?),
         ];
-        self.for_ddoc("update", ddoc, &more.into()).await
+        self.for_ddoc("update", ddoc, more).await
     }
 
     /// Renders rows (`list`): returns an object with the response and its chunks. `rows` is an array of objects with
@@ -295,7 +304,7 @@ impl Client {
             ("rows", raw(rows)?),
             ("req", raw(req)?),
         ];
-        self.for_ddoc("list", ddoc, &more.into()).await
+        self.for_ddoc("list", ddoc, more).await
     }
 
     /// Returns the rewritten request; `null` if no rule matches (`rewrite`).
@@ -308,7 +317,7 @@ impl Client {
         req: &impl Serialize,
     ) -> Result<Value, ClientError> {
         let more = [("req", raw(req)?)];
-        self.for_ddoc("rewrite", ddoc, &more.into()).await
+        self.for_ddoc("rewrite", ddoc, more).await
     }
 
     /// Makes a call with the members of `first` and more arguments; returns a result for each function.
@@ -318,14 +327,7 @@ impl Client {
         first: &impl Serialize,
         more: [(&'static str, Value); N],
     ) -> Result<Vec<Value>, ClientError> {
-        #[derive(Serialize)]
-        struct Arguments<'a, A> {
-            #[serde(flatten)]
-            first: &'a A,
-            #[serde(flatten)]
-            more: BTreeMap<&'static str, Value>,
-        }
-        let more = BTreeMap::from(more);
-        self.typed(call, &Arguments { first, more }).await
+        let more = &BTreeMap::from(more);
+        self.typed(call, &With { first, more }).await
     }
 }

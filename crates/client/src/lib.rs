@@ -188,7 +188,7 @@ impl Client {
         if let Some(timeout) = timeout {
             more.insert("timeout_ms", functions::raw(&milliseconds(timeout))?);
         }
-        wire::typed("get_proc", &self.for_ddoc("get_proc", ddoc, &more).await?)
+        wire::typed("get_proc", &self.for_ddoc("get_proc", ddoc, more).await?)
     }
 
     /// Sends a command to a process and returns its answer, unchanged (`prompt`).

@@ -235,9 +235,8 @@ fn broken(error: &hyper::Error) -> ClientError {
     let of_system = error
         .source()
         .and_then(|source| source.downcast_ref::<io::Error>());
-    match of_system.map(io::Error::kind) {
-        Some(io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) => ClientError::Closed,
-        Some(kind) => ClientError::Io(kind.into()),
+    match of_system {
+        Some(error) => super::connection::broken(error.kind().into()),
         None if error.is_incomplete_message() || error.is_canceled() => ClientError::Closed,
         None => ClientError::Protocol(error.to_string()),
     }

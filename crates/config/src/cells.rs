@@ -6,8 +6,6 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
-
 use super::kinds::*;
 use super::pools::PoolConfig;
 use super::section::{Declared, section};
@@ -36,11 +34,14 @@ const SHARED_FOLDERS: [&str; 9] = [
 ];
 
 /// The user without rights, and its group.
-const NOBODY: (u32, u32) = (65534, 65534);
+const NOBODY: UserIds = UserIds {
+    uid: 65534,
+    gid: 65534,
+};
 
 section! {
     /// The keys of cells, in `[query_server_config]` and in the sections of pools, which default to the former.
-    #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+    #[derive(Debug, Default)]
     #[serde(default)]
     pub struct CellKeys {
         /// The [cell](cells.md) of query servers: `"strict"` has every layer, `"standard"` every layer that this
@@ -92,17 +93,14 @@ impl CellKeys {
 }
 
 impl Config {
-    /// Returns the cell specification for a pool with this section, whose hidden paths and refused ports the caller
-    /// adds, and the environment of its commands: `NAME=VALUE`, or `NAME` for the service's own value.
-    pub fn cell(&self, pool: &PoolConfig) -> (CellSpec, Vec<String>) {
-        let keys = pool
-            .cell
+    /// Returns the cell specification for a pool whose section has these keys, and the environment of its commands:
+    /// `NAME=VALUE`, or `NAME` for the service's own value. The caller adds the hidden paths and the refused ports.
+    pub fn cell(&self, keys: &CellKeys) -> (CellSpec, Vec<String>) {
+        let keys = keys
             .over(&self.query_server_config.cell)
             .over(&CellKeys::declared());
-        let user = keys.user.filter(|name| !name.is_empty()).map(|name| {
-            let (uid, gid) = self.user_ids.get(&name).copied().unwrap_or(NOBODY);
-            UserIds { uid, gid }
-        });
+        let user = keys.user.filter(|name| !name.is_empty());
+        let user = user.map(|name| self.user_ids.get(&name).copied().unwrap_or(NOBODY));
         let spec = CellSpec {
             mode: keys.sandbox.unwrap_or(SandboxMode::Strict),
             user,
@@ -209,20 +207,15 @@ fn place_of(file: &Path) -> Option<PathBuf> {
 }
 
 /// Returns the numbers of a user and its group. A number without a name is a user with a group of the same number.
-fn user_ids(users: &str, user: &str) -> Option<(u32, u32)> {
-    let mut rows = accounts(users).map(|account| (account.name, (account.uid, account.gid)));
+fn user_ids(users: &str, user: &str) -> Option<UserIds> {
+    let mut rows = accounts(users);
     match user.parse::<u32>() {
-        Ok(number) => {
-            let row = rows.find(|(_, (uid, _))| *uid == number);
-            Some(row.map_or((number, number), |(_, ids)| ids))
+        Ok(uid) => {
+            let row = rows.find(|(_, ids)| ids.uid == uid);
+            Some(row.map_or(UserIds { uid, gid: uid }, |(_, ids)| ids))
         }
         Err(_) => rows.find(|(name, _)| *name == user).map(|(_, ids)| ids),
     }
-}
-
-/// Returns whether two paths are equal, or one of them contains the other.
-pub(super) fn overlap(one: &Path, other: &Path) -> bool {
-    one.starts_with(other) || other.starts_with(one)
 }
 
 #[cfg(test)]
@@ -240,11 +233,11 @@ mod tests {
         pool.cell.sandbox = Some(SandboxMode::Strict);
         pool.cell.network = Some(false);
         pool.cell.env = Some(Vec::new());
-        let (cell, env) = config.cell(&pool);
+        let (cell, env) = config.cell(&pool.cell);
         assert_eq!(cell.mode, SandboxMode::Strict);
         assert!(!cell.network && env.is_empty());
         assert_eq!((cell.memory_max, cell.processes_max), (7 << 20, 64));
-        let (cell, _) = config.cell(&PoolConfig::default());
+        let (cell, _) = config.cell(&PoolConfig::default().cell);
         assert_eq!(cell.mode, SandboxMode::Standard);
         assert!(cell.network && cell.user.is_none());
     }
@@ -252,15 +245,15 @@ mod tests {
     #[test]
     fn a_user_is_found_by_name_and_number_and_is_nobody_otherwise() {
         let users = "root:x:0:0:root:/root:/bin/sh\nann:x:7:70::/home/ann:/bin/sh\nbroken\n";
-        assert_eq!(user_ids(users, "ann"), Some((7, 70)));
-        assert_eq!(user_ids(users, "7"), Some((7, 70)));
-        assert_eq!(user_ids(users, "8"), Some((8, 8)));
+        let ids = |uid, gid| Some(UserIds { uid, gid });
+        assert_eq!(user_ids(users, "ann"), ids(7, 70));
+        assert_eq!(user_ids(users, "7"), ids(7, 70));
+        assert_eq!(user_ids(users, "8"), ids(8, 8));
         assert_eq!(user_ids(users, "bob"), None);
         let mut config = Config::default();
         config.query_server_config.cell.user = Some("bob".into());
-        let (uid, gid) = NOBODY;
-        let (cell, _) = config.cell(&PoolConfig::default());
-        assert_eq!(cell.user, Some(UserIds { uid, gid }));
+        let (cell, _) = config.cell(&PoolConfig::default().cell);
+        assert_eq!(cell.user, Some(NOBODY));
     }
 
     #[test]

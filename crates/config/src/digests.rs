@@ -9,7 +9,6 @@ use data_encoding::HEXLOWER;
 use sha2::{Digest, Sha256};
 
 use super::keys;
-use super::settings::Setting;
 use super::types::Config;
 
 /// Bytes of a hash that are shown, enough to distinguish values.
@@ -26,7 +25,10 @@ impl Config {
                     || setting.section.clone(),
                     |(family, _)| format!("{family}.*"),
                 );
-                let value = shown(&setting);
+                let value = match setting.section.as_str() {
+                    keys::QUERY_SERVERS => String::new(),
+                    _ => setting.shown(),
+                };
                 sections
                     .entry(section)
                     .or_default()
@@ -40,13 +42,6 @@ impl Config {
                 (section, HEXLOWER.encode(&hash[..BYTES]))
             })
             .collect()
-    }
-}
-
-fn shown(setting: &Setting) -> String {
-    match setting.section.as_str() {
-        keys::QUERY_SERVERS => String::new(),
-        _ => setting.shown(),
     }
 }
 

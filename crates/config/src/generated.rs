@@ -148,7 +148,8 @@ pub(super) fn add_secret(config: &mut Config) -> Option<Notice> {
 /// Replaces a generated file's content atomically.
 ///
 /// # Errors
-/// The system refuses it; the file is unchanged.
+/// The system refuses it. The file is unchanged, unless only its folder could not be synced: then it has the new
+/// content, which a crash of the machine may still lose.
 pub fn replace(path: &Path, text: &str) -> io::Result<()> {
     let mut file = NewFile::begin(path)?;
     file.write_all(format!("{text}\n").as_bytes())?;

@@ -677,6 +677,6 @@ fn an_unknown_system_call_is_reported_with_its_place() {
                     system calls of this machine's processor, as a list or with commas";
     assert_eq!(problems, [expected]);
     let loaded = Fixture::new().file("a.toml", names).load();
-    let (cell, _) = loaded.config.cell(&PoolConfig::default());
+    let (cell, _) = loaded.config.cell(&PoolConfig::default().cell);
     assert_eq!(cell.system_calls, ["flock", "inotify_init1"]);
 }

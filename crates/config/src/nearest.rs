@@ -6,39 +6,21 @@
 /// Maximum compared characters of a name; the work is quadratic.
 const COMPARED_MAX: usize = 64;
 
-/// A known name and its distance from the given one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Nearest<'a> {
-    pub(super) name: &'a str,
-    /// Whether it is close enough for a likely typo.
-    pub(super) likely: bool,
-}
-
-/// Returns the known name with the fewest edits, the first of equals.
-pub(super) fn nearest<'a>(
-    asked: &str,
-    known: impl IntoIterator<Item = &'a str>,
-) -> Option<Nearest<'a>> {
+/// Returns the known name of which `asked` is a likely typo, if any: the one with the fewest edits, the first of
+/// equals, unless even that differs too much.
+pub fn slip<'a>(asked: &str, known: &[&'a str]) -> Option<&'a str> {
     let folded = |name: &str| {
         let compared: String = name.chars().take(COMPARED_MAX).collect();
         compared.to_lowercase()
     };
     let asked = folded(asked);
-    known
-        .into_iter()
+    let (edits, name) = known
+        .iter()
+        .copied()
         .map(|name| (strsim::osa_distance(&asked, &folded(name)), name))
-        .min_by_key(|(edits, _)| *edits)
-        .map(|(edits, name)| {
-            let length = asked.chars().count().max(name.chars().count());
-            let likely = edits <= (length / 3).min(3);
-            Nearest { name, likely }
-        })
-}
-
-/// Returns the known name of which `asked` is a likely typo, if any.
-pub fn slip<'a>(asked: &str, known: &[&'a str]) -> Option<&'a str> {
-    let near = nearest(asked, known.iter().copied())?;
-    near.likely.then_some(near.name)
+        .min_by_key(|(edits, _)| *edits)?;
+    let length = asked.chars().count().max(name.chars().count());
+    (edits <= (length / 3).min(3)).then_some(name)
 }
 
 /// Returns the hint for an unknown name: the likely known one; otherwise `all`, followed by every known name or `none`.
@@ -66,28 +48,20 @@ mod tests {
     #[test]
     fn a_slip_is_likely_and_another_word_is_not() {
         let known = ["os_process_limit", "os_process_soft_limit", "db_tag"];
-        let slip = nearest("os_proces_limt", known).expect("there are known names");
-        assert_eq!((slip.name, slip.likely), ("os_process_limit", true));
-        let case = nearest("DB_Tag", known).expect("there are known names");
-        assert_eq!((case.name, case.likely), ("db_tag", true));
-        let other = nearest("frobnicate", known).expect("there are known names");
-        assert!(!other.likely);
-        assert_eq!(nearest("x", []), None);
+        assert_eq!(slip("os_proces_limt", &known), Some("os_process_limit"));
+        assert_eq!(slip("DB_Tag", &known), Some("db_tag"));
+        assert_eq!(slip("frobnicate", &known), None);
+        assert_eq!(slip("x", &[]), None);
     }
 
     #[test]
     fn a_short_name_allows_few_edits() {
-        let ioq = nearest("ioq", ["log"]).expect("there is a known name");
-        assert!(!ioq.likely);
+        assert_eq!(slip("ioq", &["log"]), None);
     }
 
     #[test]
     fn a_huge_name_is_compared_in_bounded_time() {
         let huge = "x".repeat(10_000_000);
-        assert!(
-            !nearest(&huge, ["log"])
-                .expect("there is a known name")
-                .likely
-        );
+        assert_eq!(slip(&huge, &["log"]), None);
     }
 }

@@ -1,7 +1,7 @@
 //! The pages generated from the declarations: `config/default.toml` and the tables of `docs/configuration.md`.
 //!
-//! SUMMARY   [`default_file`] is the built-in configuration, which the program also starts from; [`key_table`] is a
-//!           section's table.
+//! SUMMARY   [`default_file`] is the built-in configuration, which the program also starts from. Only tests need the
+//!           tables.
 //! CALLED    A test compares the files with them, and rewrites the files if `WRITE_PAGES` is set.
 
 use std::fmt::Write;
@@ -82,29 +82,6 @@ fn add_comment(file: &mut String, text: &str) {
     }
 }
 
-/// Returns the key table of a section or a family; empty if it has no keys.
-pub fn key_table(section: &Section) -> String {
-    let mut table = String::new();
-    // The keys of cells are listed once, in the section for all pools.
-    let cells = section
-        .rows()
-        .skip(section.keys.len())
-        .filter(|_| !section.is_family);
-    for key in section.keys.iter().chain(cells) {
-        if table.is_empty() {
-            table.push_str("| key | default | meaning |\n|---|---|---|\n");
-        }
-        let default = match key.default_shown() {
-            text if text.is_empty() => text,
-            text => format!(" {text}"),
-        };
-        let restart = if key.runtime { "" } else { " Needs a restart." };
-        let (name, sentence) = (key.name, key.sentence());
-        let _ = writeln!(table, "| `{name}` |{default} | {sentence}{restart} |");
-    }
-    table
-}
-
 impl Key {
     /// Returns its description without links, code marks and bold.
     pub fn plain_sentence(&self) -> String {
@@ -144,6 +121,39 @@ mod tests {
             found == wanted,
             "{path} does not match the declarations: {help}"
         );
+    }
+
+    /// Returns the key table of a section or a family; empty if it has no keys.
+    fn key_table(section: &Section) -> String {
+        let mut table = String::new();
+        // The keys of cells are listed once, in the section for all pools.
+        let own = section.keys.len();
+        let listed = if section.is_family { own } else { usize::MAX };
+        for key in section.rows().take(listed) {
+            if table.is_empty() {
+                table.push_str("| key | default | meaning |\n|---|---|---|\n");
+            }
+            let default = match default_shown(key) {
+                text if text.is_empty() => text,
+                text => format!(" {text}"),
+            };
+            let restart = if key.runtime { "" } else { " Needs a restart." };
+            let (name, sentence) = (key.name, key.sentence());
+            let _ = writeln!(table, "| `{name}` |{default} | {sentence}{restart} |");
+        }
+        table
+    }
+
+    /// Returns a key's default and unit; a count's default that is a word has no unit.
+    fn default_shown(key: &Key) -> String {
+        let default = key.otherwise.or(key.default).unwrap_or_default();
+        let is_number = default.parse::<f64>().is_ok();
+        match (key.unit_name(), key.unit) {
+            ("", _) => default.to_owned(),
+            (unit, _) if is_number => format!("{default} {unit}"),
+            (unit, None) => format!("{default} ({unit})"),
+            (_, Some(_)) => default.to_owned(),
+        }
     }
 
     #[test]

@@ -8,7 +8,6 @@
 use std::time::Duration;
 
 use policy::pool::{Fairness, OnClientCrash};
-use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::cells::CellKeys;
@@ -22,7 +21,7 @@ use super::value::{self, Fault, Kind, NAME_BYTES_MAX, Raw};
 
 section! {
     /// One section `[pools.NAME]`. `None` means not set: the value comes from elsewhere.
-    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+    #[derive(Debug)]
     #[serde(default)]
     pub struct PoolConfig {
         /// The language of its processes; required, except in the section of a language.

@@ -12,7 +12,6 @@ use std::time::Duration;
 
 use policy::schedule::RuleSet;
 use replication::spec::Feed;
-use serde::{Deserialize, Serialize};
 
 use super::keys::AUTH_SESSION;
 use super::kinds::*;
@@ -22,7 +21,7 @@ use super::value::{self, Kind};
 
 section! {
     /// `[replicator]`.
-    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+    #[derive(Debug)]
     pub struct Replicator {
         /// Maximum replications that run at a time; further ones take turns. 0 runs none.
         max_jobs: u64 = 500, count(0, 10_000_000), unit("jobs"), of_machine();
@@ -131,7 +130,7 @@ impl Default for Replicator {
 
 section! {
     /// `[store]`.
-    #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+    #[derive(Debug, Eq)]
     pub struct Store {
         /// The file that keeps replications, or its directory; `"memory"` keeps them until the service ends. Empty:
         /// `/var/lib/settee/settee.redb` for root, `settee/settee.redb` in `$XDG_STATE_HOME` or `~/.local/state` for

@@ -21,7 +21,8 @@ use super::value::{Kind, Unit};
 /// * marks, the methods of [`Key`]: `unit("processes")` for counts, `at_start()`, `of_machine()`, `only_in_files(WHY)`,
 ///   `otherwise("WHAT HOLDS IF IT IS NOT SET")`.
 ///
-/// Fields that are not keys are listed in `beside`.
+/// Fields that are not keys are listed in `beside`. The struct derives what every section needs; the declaration adds
+/// the rest.
 macro_rules! section {
     (
         $(#[$attribute:meta])*
@@ -33,6 +34,7 @@ macro_rules! section {
         }
         $(beside { $( $(#[$other_attribute:meta])* $other:ident: $other_type:ty; )* })?
     ) => {
+        #[derive(Clone, PartialEq, serde::Serialize, serde::Deserialize)]
         $(#[$attribute])*
         $visibility struct $section {
             $( $(#[doc = $sentence])+ pub $key: $type, )*
@@ -91,9 +93,9 @@ pub struct Key {
     /// Its default as TOML; `None`: unset.
     pub(super) default: Option<&'static str>,
     /// The effective value if it is unset or zero, in Markdown.
-    otherwise: Option<&'static str>,
+    pub otherwise: Option<&'static str>,
     /// The unit of a count.
-    unit: Option<&'static str>,
+    pub(super) unit: Option<&'static str>,
     /// Whether a running service applies a new value.
     pub runtime: bool,
     /// Whether daemons of a fleet may differ in it: it depends on the machine's size, files or network, or may hold a
@@ -163,18 +165,6 @@ impl Key {
         self.unit.unwrap_or_else(|| self.kind.unit())
     }
 
-    /// Returns default and unit for the page; a count's default that is a word has no unit.
-    pub(super) fn default_shown(&self) -> String {
-        let default = self.otherwise.or(self.default).unwrap_or_default();
-        let is_number = default.parse::<f64>().is_ok();
-        match (self.unit_name(), self.unit) {
-            ("", _) => default.to_owned(),
-            (unit, _) if is_number => format!("{default} {unit}"),
-            (unit, None) => format!("{default} ({unit})"),
-            (_, Some(_)) => default.to_owned(),
-        }
-    }
-
     /// Returns its default in normal form; `null`: unset.
     fn default_value(&self) -> Value {
         let Some(text) = self.default else {
@@ -191,7 +181,11 @@ impl Kind {
     /// Returns the unit of a plain number of this kind; empty if none.
     pub(super) fn unit(self) -> &'static str {
         match self {
-            Self::Duration { unit, .. } => Unit::symbol(unit),
+            Self::Duration { unit, .. } => match unit {
+                Unit::Milliseconds => "ms",
+                Unit::Seconds => "s",
+                Unit::Hours => "h",
+            },
             Self::Bytes { .. } => "bytes",
             Self::OrZero(inner) | Self::OrNone(_, inner) => inner.unit(),
             _ => "",

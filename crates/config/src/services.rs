@@ -20,7 +20,7 @@ use policy::admission::THROTTLE_DELAY;
 
 section! {
     /// One section `[services.NAME]`.
-    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+    #[derive(Debug)]
     #[serde(default)]
     pub struct ServiceConfig {
         /// Required. Where it listens: `"unix:/PATH"`, or an IP address or `localhost` with a port.
@@ -102,15 +102,6 @@ pub struct ServiceTerms {
 }
 
 impl ServiceTerms {
-    /// Adds the terms of one more service.
-    fn and(self, service: &ServiceConfig) -> Self {
-        let delays = [self.throttle_delay, service.throttle_delay];
-        Self {
-            stress: self.stress || service.can_be_stressed(),
-            throttle_delay: delays.into_iter().flatten().min(),
-        }
-    }
-
     /// Returns the section of a pool with the terms of its services.
     #[must_use]
     pub fn applied_to(self, mut pool: PoolConfig) -> PoolConfig {
@@ -155,7 +146,9 @@ impl Config {
         for service in self.services.values() {
             if let Some(name) = service.pool_name() {
                 let terms = all.entry(name.to_owned()).or_default();
-                *terms = terms.and(service);
+                let delays = [terms.throttle_delay, service.throttle_delay];
+                terms.stress |= service.can_be_stressed();
+                terms.throttle_delay = delays.into_iter().flatten().min();
             }
         }
         all

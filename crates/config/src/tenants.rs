@@ -6,7 +6,6 @@
 use std::time::Duration;
 
 use policy::pool::{TenantRule, TenantRules};
-use serde::{Deserialize, Serialize};
 
 use super::kinds::*;
 use super::section::section;
@@ -22,7 +21,7 @@ pub(crate) const TENANT_NAME_RULE: &str = "1 to 256 bytes of a database's name, 
 
 section! {
     /// One section `[tenants.NAME]`.
-    #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+    #[derive(Debug, Default)]
     #[serde(default)]
     pub struct TenantConfig {
         /// Maximum processes lent at a time, over all pools; further requests wait. 0: no limit.

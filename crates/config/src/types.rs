@@ -10,6 +10,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use child::cell::UserIds;
 use child::cell::user::UserRange;
 use policy::pool::db_tag::DbTag;
 use serde::{Deserialize, Serialize};
@@ -80,12 +81,12 @@ pub struct Config {
     pub(super) program_languages: Vec<String>,
     /// Value of a key `user` -> its user id and group id.
     #[serde(skip)]
-    pub(super) user_ids: BTreeMap<String, (u32, u32)>,
+    pub(super) user_ids: BTreeMap<String, UserIds>,
 }
 
 section! {
     /// `[couchdb]`: the one key of CouchDB's section that concerns processes.
-    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+    #[derive(Debug)]
     pub struct CouchDb {
         /// How long a client waits for a process, and how long a process may take to answer a prompt. A request may ask
         /// for more.
@@ -95,7 +96,7 @@ section! {
 
 section! {
     /// `[query_server_config]`: limits of pools, and what query servers are told.
-    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+    #[derive(Debug)]
     pub struct QueryServerConfig {
         /// Maximum processes of a language; further requests wait. 0 allows none. A lower limit takes effect as
         /// processes are returned.
@@ -175,7 +176,7 @@ impl LanguageCommand {
 
 section! {
     /// `[server]`: where clients connect, and their limits.
-    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+    #[derive(Debug)]
     pub struct Server {
         /// The Unix socket for clients, at most 93 bytes, in a directory that only its owner may enter;
         /// [HTTP's](http.md#the-unix-socket) is beside it. Empty: `$XDG_RUNTIME_DIR/settee/settee.sock`; without that
@@ -230,7 +231,7 @@ section! {
 
 section! {
     /// `[ssl]`: TLS over HTTP and for clients on TCP.
-    #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+    #[derive(Debug, Eq)]
     pub struct Ssl {
         /// Turns on HTTP over TLS.
         enable: bool = false, Kind::Boolean, at_start(), only_in_files(LET_IN);
@@ -267,7 +268,7 @@ impl Ssl {
 
 section! {
     /// `[chttpd_auth]`: sessions.
-    #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+    #[derive(Eq)]
     pub struct ChttpdAuth {
         /// How long a session of `POST /_session` lasts after its last use.
         timeout: Duration = 600, seconds(1000, YEAR);
@@ -289,7 +290,7 @@ impl std::fmt::Debug for ChttpdAuth {
 
 section! {
     /// `[log]`.
-    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+    #[derive(Debug)]
     pub struct Log {
         /// Minimum severity: `trace` (development builds only), `debug`, `info`, `warning`, `error`, `critical`, `off`.
         /// CouchDB's names map to the nearest of these.
@@ -356,7 +357,7 @@ pub enum LogFormat {
 
 section! {
     /// `[sandbox]`: limits of processes.
-    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+    #[derive(Debug)]
     pub struct Sandbox {
         /// Maximum memory of the functions of a built-in JavaScript process, including all lines, answers, design
         /// documents and tables held for them; beyond it they fail with `out_of_memory`. The process takes at most 32

@@ -41,7 +41,7 @@ pub enum Role {
 
 section! {
     /// One section `[users.NAME]`.
-    #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+    #[derive(Debug, Default)]
     #[serde(default)]
     pub struct UserConfig {
         /// As in `[admins]`; required.

@@ -41,14 +41,6 @@ impl Unit {
             Self::Hours => 3_600_000,
         }
     }
-
-    pub(super) const fn symbol(self) -> &'static str {
-        match self {
-            Self::Milliseconds => "ms",
-            Self::Seconds => "s",
-            Self::Hours => "h",
-        }
-    }
 }
 
 /// The type of a value.

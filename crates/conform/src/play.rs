@@ -4,7 +4,6 @@
 //!           it. A failure names the step, what was expected and what arrived.
 
 use std::cell::Cell;
-use std::time::Duration;
 
 use serde::Serialize;
 use serde_json::Value;
@@ -13,7 +12,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::case::{Case, Step};
 use crate::compare::{difference, quote};
 use crate::peer::{Peer, Target};
-use child::Spawner;
+use crate::run::Subject;
 
 /// Maximum length of a command's line, in bytes.
 pub const LINE_BYTES_MAX: usize = 64 << 20;
@@ -57,14 +56,11 @@ pub enum Kind {
 ///
 /// # Errors
 /// The first difference from the case. The command's fault, or the host's if it cannot be started.
-pub(crate) async fn play(
-    case: &Case,
-    target: &impl Target,
-    spawner: &Spawner,
-    time: Duration,
-) -> Result<(), Failure> {
+pub(crate) async fn play(case: &Case, subject: &Subject<impl Target>) -> Result<(), Failure> {
+    let time = subject.time;
     let deadline = Instant::now() + time;
-    let peer = target.start(spawner, time).await.map_err(|error| Failure {
+    let started = subject.target.start(&subject.spawner, time).await;
+    let peer = started.map_err(|error| Failure {
         step: None,
         expected: "a query server".into(),
         got: error.clone(),

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::case::Case;
 use crate::play::Failure;
-use crate::run::{Verdict, is_unsupported};
+use crate::run::is_unsupported;
 
 /// Numbers of cases by result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -100,6 +100,25 @@ pub enum CaseResult {
     NotRun,
 }
 
+impl CaseReport {
+    /// Returns the report of a case that was run.
+    pub fn of(case: &Case, failure: Option<Failure>, took: Duration) -> Self {
+        let result = match &failure {
+            None => CaseResult::Pass,
+            Some(failure) if is_unsupported(case, failure) => CaseResult::NotSupported,
+            Some(_) => CaseResult::Fail,
+        };
+        Self {
+            id: case.id.clone(),
+            ability: case.ability.clone(),
+            why: case.why.clone(),
+            result,
+            took,
+            failure,
+        }
+    }
+}
+
 impl Report {
     /// Creates a report without cases.
     pub fn new(command: Vec<String>, language: &str) -> Self {
@@ -108,26 +127,6 @@ impl Report {
             language: language.to_owned(),
             ..Self::default()
         }
-    }
-
-    /// Adds the result of a case.
-    pub fn add(&mut self, case: &Case, verdict: Verdict, took: Duration) {
-        let (result, failure) = match verdict {
-            Verdict::Pass => (CaseResult::Pass, None),
-            Verdict::Fail(failure) if is_unsupported(case, &failure) => {
-                (CaseResult::NotSupported, Some(failure))
-            }
-            Verdict::Fail(failure) => (CaseResult::Fail, Some(failure)),
-            Verdict::NotRun => (CaseResult::NotRun, None),
-        };
-        self.cases.push(CaseReport {
-            id: case.id.clone(),
-            ability: case.ability.clone(),
-            why: case.why.clone(),
-            result,
-            took,
-            failure,
-        });
     }
 
     /// Sums up the cases. A command that passes a case of an ability has that ability: if it refuses other cases, they
@@ -221,8 +220,8 @@ mod tests {
     use super::*;
     use crate::play::Kind;
 
-    fn case(id: &str, ability: &str) -> Case {
-        Case {
+    fn ran(id: &str, ability: &str, failure: Option<Failure>) -> CaseReport {
+        let case = Case {
             id: id.into(),
             ability: ability.into(),
             why: "Why.".into(),
@@ -230,7 +229,8 @@ mod tests {
             exit: Vec::new(),
             ordered: false,
             skip_logs: false,
-        }
+        };
+        CaseReport::of(&case, failure, Duration::ZERO)
     }
 
     #[test]
@@ -244,12 +244,15 @@ mod tests {
         };
         let mut report = Report::new(vec!["x".into()], "python");
         assert!(!report.is_success(), "nothing was tested");
-        report.add(&case("a", "map"), Verdict::Pass, Duration::ZERO);
+        report.cases.push(ran("a", "map", None));
         report.settle();
         assert!(report.is_success());
-        report.add(&case("b", "reduce"), Verdict::Pass, Duration::ZERO);
-        report.add(&case("c", "reduce"), Verdict::Fail(failure), Duration::ZERO);
-        report.add(&case("d", "ddoc"), Verdict::NotRun, Duration::ZERO);
+        report.cases.push(ran("b", "reduce", None));
+        report.cases.push(ran("c", "reduce", Some(failure)));
+        report.cases.push(CaseReport {
+            result: CaseResult::NotRun,
+            ..ran("d", "ddoc", None)
+        });
         report.settle();
         assert!(!report.is_success());
         let verdicts: Vec<_> = report
@@ -279,23 +282,17 @@ mod tests {
             kind,
         };
         let mut report = Report::new(vec!["x".into()], "none");
-        report.add(&case("a", "reset"), Verdict::Pass, Duration::ZERO);
-        report.add(
-            &case("b", "ddoc"),
-            Verdict::Fail(failure(Kind::Error)),
-            Duration::ZERO,
-        );
-        report.add(
-            &case("c", "ddoc.shows"),
-            Verdict::Fail(failure(Kind::End)),
-            Duration::ZERO,
-        );
+        report.cases.push(ran("a", "reset", None));
+        let refused = ran("b", "ddoc", Some(failure(Kind::Error)));
+        report.cases.push(refused);
+        let refused = ran("c", "ddoc.shows", Some(failure(Kind::End)));
+        report.cases.push(refused);
         report.settle();
         assert!(report.is_success());
         let verdict = |report: &Report, at: usize| report.abilities[at].verdict;
         assert_eq!(verdict(&report, 1), "not_supported");
         assert_eq!(report.cases[2].result, CaseResult::NotSupported);
-        report.add(&case("d", "ddoc"), Verdict::Pass, Duration::ZERO);
+        report.cases.push(ran("d", "ddoc", None));
         report.settle();
         assert_eq!((report.counts.failed, report.counts.not_supported), (1, 1));
         assert_eq!(
@@ -309,11 +306,7 @@ mod tests {
             ("ddoc", Kind::Silence),
         ] {
             let mut report = Report::new(vec!["x".into()], "none");
-            report.add(
-                &case("a", ability),
-                Verdict::Fail(failure(kind)),
-                Duration::ZERO,
-            );
+            report.cases.push(ran("a", ability, Some(failure(kind))));
             report.settle();
             assert_eq!((report.counts.failed, verdict(&report, 0)), (1, "absent"));
         }

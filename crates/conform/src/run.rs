@@ -1,6 +1,6 @@
 //! Runs many cases, several at a time.
 //!
-//! PROMISES  Verdicts keep the order of the cases. A process serves one case. An ability that the command never
+//! PROMISES  Reports keep the order of the cases. A process serves one case. An ability that the command never
 //!           answers costs a bounded number of deadlines.
 
 use std::cell::RefCell;
@@ -15,6 +15,7 @@ use crate::case::Case;
 use crate::compare::quote;
 use crate::peer::{Peer, Target};
 use crate::play::{Failure, Kind, play};
+use crate::report::{CaseReport, CaseResult};
 use crate::suite;
 use child::Spawner;
 
@@ -35,17 +36,6 @@ pub struct Subject<T> {
     pub spawner: Spawner,
 }
 
-/// The result of one case.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// Everything was as expected.
-    Pass,
-    /// Something was not as expected.
-    Fail(Failure),
-    /// Not run: the command left several other cases of the ability unanswered.
-    NotRun,
-}
-
 /// Optional abilities of a query server; `ddoc` includes `ddoc.shows` and the like.
 const OPTIONAL: &[&str] = &[
     "ddoc",
@@ -60,7 +50,7 @@ const OPTIONAL: &[&str] = &[
 
 /// Returns whether the command clearly refused the ability of the case: by an error, by exiting, or by a single result
 /// for several functions. A missing answer is a failure instead.
-pub fn is_unsupported(case: &Case, failure: &Failure) -> bool {
+pub(crate) fn is_unsupported(case: &Case, failure: &Failure) -> bool {
     let ability = case.ability.as_str();
     let is_optional = OPTIONAL.contains(&ability) || ability.starts_with("ddoc.");
     let one_for_several = ability == "reduce.several" && failure.kind == Kind::Line;
@@ -101,9 +91,7 @@ impl<T: Target> Subject<T> {
     pub async fn language(&self) -> Option<&'static str> {
         for language in suite::LANGUAGES {
             if let Some(case) = suite::first_function(language)
-                && play(&case, &self.target, &self.spawner, self.time)
-                    .await
-                    .is_ok()
+                && play(&case, self).await.is_ok()
             {
                 return Some(language);
             }
@@ -111,29 +99,25 @@ impl<T: Target> Subject<T> {
         None
     }
 
-    /// Runs cases, [`WIDTH`] at a time. Returns the verdict and duration of each.
-    pub fn verdicts<'a>(
-        &'a self,
-        cases: &'a [Case],
-    ) -> impl Stream<Item = (&'a Case, Verdict, Duration)> + 'a {
+    /// Runs cases, [`WIDTH`] at a time. Returns the report of each.
+    pub fn reports<'a>(&'a self, cases: &'a [Case]) -> impl Stream<Item = CaseReport> + 'a {
         let silences = Rc::new(RefCell::new(HashMap::<&str, usize>::new()));
         let played = move |case: &'a Case| {
             let silences = Rc::clone(&silences);
             async move {
                 if silences.borrow().get(case.ability.as_str()) >= Some(&SILENCES_MAX) {
-                    return (case, Verdict::NotRun, Duration::ZERO);
+                    return CaseReport {
+                        result: CaseResult::NotRun,
+                        ..CaseReport::of(case, None, Duration::ZERO)
+                    };
                 }
                 let begun = Instant::now();
-                let verdict = match play(case, &self.target, &self.spawner, self.time).await {
-                    Ok(()) => Verdict::Pass,
-                    Err(failure) => {
-                        if failure.kind == Kind::Silence {
-                            *silences.borrow_mut().entry(&case.ability).or_default() += 1;
-                        }
-                        Verdict::Fail(failure)
-                    }
-                };
-                (case, verdict, begun.elapsed())
+                let failure = play(case, self).await.err();
+                let kind = failure.as_ref().map(|failure| failure.kind);
+                if kind == Some(Kind::Silence) {
+                    *silences.borrow_mut().entry(&case.ability).or_default() += 1;
+                }
+                CaseReport::of(case, failure, begun.elapsed())
             }
         };
         futures_util::stream::iter(cases)

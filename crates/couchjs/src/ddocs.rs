@@ -159,10 +159,10 @@ impl DesignDocs {
             let reason = format!("unknown ddoc command '{kind}'");
             return Err(Failure::fatal("unknown_command", &reason));
         }
-        if self.engine.is_none() {
-            self.engine = Some(Engine::new(&self.shared)?);
-        }
-        let engine = self.engine.as_ref().expect("ddocs: made above");
+        let engine: &Engine = match &mut self.engine {
+            Some(engine) => engine,
+            none => none.insert(Engine::new(&self.shared)?),
+        };
         engine.begin();
         let answer = doc
             .load(engine)
@@ -218,21 +218,22 @@ fn read_path(path: Option<&str>) -> Result<Vec<String>, Failure> {
 
 impl DesignDoc {
     fn load(&mut self, engine: &Engine) -> Result<&mut Loaded, Failure> {
-        if self.loaded.is_none() {
-            let context = data_realm(&engine.runtime)?;
-            let json = engine.argument(&context, Some(&self.json))?;
-            let root = in_realm(&context, |ctx| {
-                let root: Object<'_> = json.value(ctx)?.get()?;
-                root.set("_module_cache", Object::new(ctx.clone())?)?;
-                Ok(Persistent::save(ctx, root))
-            })?;
-            self.loaded = Some(Loaded {
-                realms: HashMap::new(),
-                root,
-                context,
-            });
-        }
-        Ok(self.loaded.as_mut().expect("ddocs: loaded above"))
+        let none = match &mut self.loaded {
+            Some(loaded) => return Ok(loaded),
+            none => none,
+        };
+        let context = data_realm(&engine.runtime)?;
+        let json = engine.argument(&context, Some(&self.json))?;
+        let root = in_realm(&context, |ctx| {
+            let root: Object<'_> = json.value(ctx)?.get()?;
+            root.set("_module_cache", Object::new(ctx.clone())?)?;
+            Ok(Persistent::save(ctx, root))
+        })?;
+        Ok(none.insert(Loaded {
+            realms: HashMap::new(),
+            root,
+            context,
+        }))
     }
 }
 

@@ -137,8 +137,7 @@ impl Shared {
     }
 
     /// `nextRow()`: waits for the next row of a list, and returns its parsed line; undefined at the end.
-    fn next_row<'js>(&self, params: &Params<'_, 'js>) -> JsResult<Value<'js>> {
-        let ctx = params.ctx();
+    fn next_row<'js>(&self, ctx: &Ctx<'js>) -> JsResult<Value<'js>> {
         let failure = match self.read_row() {
             Ok(Some(Row::Next(row))) => return ctx.json_parse(row),
             Ok(Some(Row::End)) => return Ok(Value::new_undefined(ctx.clone())),
@@ -224,16 +223,28 @@ impl Realm {
                 let log =
                     move |json: JsString<'_>| json.to_cstring().map(|json| log.log_json(&json));
                 host.set("log", Func::from(log))?;
-                let raised = Native(Rc::clone(&shared), Shared::raised);
-                host.set("raised", Function::new(ctx.clone(), raised)?)?;
+                // raised(TEXT, ERROR, ID, ENDS): logs an exception.
+                let raised = Rc::clone(&shared);
+                let raised = move |json: Coerced<JsString<'_>>,
+                                   error: Value<'_>,
+                                   doc: Value<'_>,
+                                   ends: bool| {
+                    let json = json.0.to_cstring()?;
+                    let doc = doc.as_string().and_then(|id| id.to_string().ok());
+                    raised.log_raised(&json, &error, doc, ends);
+                    Ok::<_, Error>(())
+                };
+                host.set("raised", Func::from(raised))?;
                 let full = Rc::clone(&shared);
                 host.set(
                     "full",
                     Func::from(move || full.process.peak.was_exhausted()),
                 )?;
                 host.set("packed", Func::from(writing::packed))?;
-                let returned = Native(Rc::clone(&shared), Shared::returned);
-                host.set("returned", Function::new(ctx.clone(), returned)?)?;
+                // returned(VALUE): records a function's return value for the report.
+                let returned = Rc::clone(&shared);
+                let returned = move |value: Value<'_>| returned.report.returned(&value);
+                host.set("returned", Func::from(returned))?;
                 let helpers: Function<'_> = helpers.run(&ctx)?;
                 let tools: Object<'_> = helpers.call((host,))?;
                 Ok::<_, Error>(Persistent::save(&ctx, tools))
@@ -324,8 +335,17 @@ impl Realm {
         };
         host.set("moduleFile", Func::from(file))?;
         host.set("evaluate", Func::from(evaluate_as))?;
-        let broken = Native(Rc::clone(&self.shared), Shared::module_broken);
-        host.set("moduleBroken", Function::new(host.ctx().clone(), broken)?)
+        // moduleBroken(REASON, SOURCE, ERROR): records that a module was not loaded, and why.
+        let broken = Rc::clone(&self.shared);
+        let broken = move |reason: Value<'_>, source: Value<'_>, error: Value<'_>| {
+            if broken.report.is_wanted() {
+                let reason = reason.get::<Coerced<String>>()?.0;
+                let source = source.get::<Coerced<JsString<'_>>>()?.0.to_cstring()?;
+                broken.note_module(&error, reason, &source);
+            }
+            Ok::<_, Error>(())
+        };
+        host.set("moduleBroken", Func::from(broken))
     }
 
     /// Adds the native calls that only functions of design documents need.
@@ -336,8 +356,10 @@ impl Realm {
             answer.answer_or_raise(&ctx, &line.to_cstring()?)
         };
         host.set("answer", Func::from(answer))?;
-        let rows = Native(shared(), Shared::next_row);
-        host.set("nextRow", Function::new(host.ctx().clone(), rows)?)?;
+        host.set(
+            "nextRow",
+            Function::new(host.ctx().clone(), NextRow(shared()))?,
+        )?;
         let texts = shared();
         host.set("textReasons", Func::from(move || texts.text_reasons.get()))?;
         let report = shared();
@@ -484,45 +506,6 @@ fn evaluate_as<'js>(ctx: Ctx<'js>, text: JsString<'js>, file: String) -> JsResul
     }
 }
 
-impl Shared {
-    /// `raised(TEXT, ERROR, ID, ENDS)`: logs an exception.
-    fn raised<'js>(&self, params: &Params<'_, 'js>) -> JsResult<Value<'js>> {
-        let ctx = params.ctx();
-        let argument = |index| {
-            params
-                .arg(index)
-                .unwrap_or(Value::new_undefined(ctx.clone()))
-        };
-        let json = argument(0).get::<Coerced<JsString<'_>>>()?.0.to_cstring()?;
-        let doc = argument(2).as_string().and_then(|id| id.to_string().ok());
-        let ends = argument(3).as_bool() == Some(true);
-        self.log_raised(&json, &argument(1), doc, ends);
-        Ok(Value::new_undefined(ctx.clone()))
-    }
-
-    /// `returned(VALUE)`: records a function's return value for the report.
-    fn returned<'js>(&self, params: &Params<'_, 'js>) -> JsResult<Value<'js>> {
-        if let Some(value) = params.arg(0) {
-            self.report.returned(&value);
-        }
-        Ok(Value::new_undefined(params.ctx().clone()))
-    }
-
-    /// `moduleBroken(REASON, SOURCE, ERROR)`: records that a module was not loaded, and why.
-    fn module_broken<'js>(&self, params: &Params<'_, 'js>) -> JsResult<Value<'js>> {
-        let ctx = params.ctx();
-        if self.report.is_wanted()
-            && let (Some(reason), Some(source), Some(error)) =
-                (params.arg(0), params.arg(1), params.arg(2))
-        {
-            let reason = reason.get::<Coerced<String>>()?.0;
-            let source = source.get::<Coerced<JsString<'_>>>()?.0.to_cstring()?;
-            self.note_module(&error, reason, &source);
-        }
-        Ok(Value::new_undefined(ctx.clone()))
-    }
-}
-
 /// Where `require` searches for modules.
 pub(super) enum Tree<'a> {
     DesignDoc(&'a SavedObject),
@@ -530,19 +513,16 @@ pub(super) enum Tree<'a> {
     Library(&'a str),
 }
 
-/// A native call with engine values: a type, because a closure cannot relate the lifetimes of arguments and result.
-struct Native<F>(Rc<Seat>, F);
+/// `nextRow()`: a type, because a closure cannot relate the lifetimes of its context and its result.
+struct NextRow(Rc<Seat>);
 
-impl<'js, F> IntoJsFunc<'js, (Ctx<'js>,)> for Native<F>
-where
-    F: Fn(&Shared, &Params<'_, 'js>) -> JsResult<Value<'js>>,
-{
+impl<'js> IntoJsFunc<'js, (Ctx<'js>,)> for NextRow {
     fn param_requirements() -> ParamRequirement {
         ParamRequirement::any()
     }
 
     fn call<'a>(&self, params: Params<'a, 'js>) -> JsResult<Value<'js>> {
-        (self.1)(&self.0, &params)
+        self.0.next_row(params.ctx())
     }
 }
 

@@ -209,10 +209,10 @@ impl Server {
     fn views(&mut self) -> Result<&mut Views, Failure> {
         let isolate = &mut self.isolate;
         isolate.ddocs.measure_at_times();
-        if isolate.views.is_none() {
-            isolate.views = Some(Views::new(&isolate.shared)?);
+        match &mut isolate.views {
+            Some(views) => Ok(views),
+            none => Ok(none.insert(Views::new(&isolate.shared)?)),
         }
-        Ok(isolate.views.as_mut().expect("server: made above"))
     }
 
     fn reset(&mut self, command: &Command<'_>) -> Result<Answer, Failure> {

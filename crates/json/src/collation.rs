@@ -23,20 +23,11 @@ mod han;
 
 use cache::KeyCache;
 
-/// First byte of a value's sort key: its type's position in the order.
-const RANK_NULL: u8 = 1;
-const RANK_FALSE: u8 = 2;
-const RANK_TRUE: u8 = 3;
-const RANK_NUMBER: u8 = 4;
-const RANK_STRING: u8 = 5;
-const RANK_ARRAY: u8 = 6;
-const RANK_OBJECT: u8 = 7;
-
 /// Ends a string, an array or an object: less than any byte that continues a longer one.
-const END: u8 = 0;
+pub const END: u8 = 0;
 
 /// Precedes each member of an object, so that an empty name is not mistaken for the end.
-const MEMBER: u8 = 1;
+pub const MEMBER: u8 = 1;
 
 /// The collation of view keys.
 pub struct Collation {
@@ -107,25 +98,49 @@ pub fn write_identity(json: &str, identity: &mut Vec<u8>) {
     });
 }
 
-fn write(json: &[u8], key: &mut Vec<u8>, mut write_text: impl FnMut(&[u8], &mut Vec<u8>)) {
+fn write(json: &[u8], key: &mut Vec<u8>, write_text: impl FnMut(&[u8], &mut Vec<u8>)) {
+    write_parts(json, key, first_byte, number::write_key, write_text);
+}
+
+/// Returns the first byte of a part: for a value, its type's position in the order.
+fn first_byte(token: &Token) -> u8 {
+    match token {
+        Token::End => END,
+        Token::Name(_) => MEMBER,
+        Token::Null => 1,
+        Token::False => 2,
+        Token::True => 3,
+        Token::Number(_) => 4,
+        Token::String(_) => 5,
+        Token::Array => 6,
+        Token::Object => 7,
+    }
+}
+
+/// Appends each part of a valid JSON text to `key`: its first byte, then the digits of a number, or the characters of a
+/// string or a name.
+pub fn write_parts(
+    json: &[u8],
+    key: &mut Vec<u8>,
+    first_byte: impl Fn(&Token) -> u8,
+    write_number: impl Fn(&[u8], &mut Vec<u8>),
+    mut write_text: impl FnMut(&[u8], &mut Vec<u8>),
+) {
     // The text is valid: the walk does not end early.
     let _ = Cursor::of_valid(json).walk(|token| {
-        let (rank, text) = match token {
-            Token::Null => return key.push(RANK_NULL),
-            Token::False => return key.push(RANK_FALSE),
-            Token::True => return key.push(RANK_TRUE),
-            Token::Array => return key.push(RANK_ARRAY),
-            Token::Object => return key.push(RANK_OBJECT),
-            Token::End => return key.push(END),
-            Token::Number(place) => {
-                key.push(RANK_NUMBER);
-                return number::write_key(&json[place], key);
+        key.push(first_byte(&token));
+        match token {
+            Token::Number(place) => write_number(&json[place], key),
+            Token::String(place) | Token::Name(place) => {
+                write_text(&unescape_bytes(&json[place]), key);
             }
-            Token::String(place) => (RANK_STRING, place),
-            Token::Name(place) => (MEMBER, place),
-        };
-        key.push(rank);
-        write_text(&unescape_bytes(&json[text]), key);
+            Token::Null
+            | Token::False
+            | Token::True
+            | Token::Array
+            | Token::Object
+            | Token::End => {}
+        }
     });
 }
 

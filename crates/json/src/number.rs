@@ -71,11 +71,8 @@ fn as_exact(magnitude: &[u8]) -> Cow<'_, [u8]> {
 /// Splits a number into an exponent and digits without surrounding zeros: `12.50e3` is 0.125e5, so 5 and 125. `None`:
 /// zero.
 fn parts(magnitude: &[u8]) -> Option<(i64, impl Iterator<Item = u8>)> {
-    let mantissa_end = magnitude
-        .iter()
-        .position(|byte| matches!(byte, b'e' | b'E'))
-        .unwrap_or(magnitude.len());
-    let (mantissa, exponent) = magnitude.split_at(mantissa_end);
+    let mut halves = magnitude.splitn(2, |byte| matches!(byte, b'e' | b'E'));
+    let mantissa = halves.next().unwrap_or_default();
     let point = mantissa
         .iter()
         .position(|byte| *byte == b'.')
@@ -88,18 +85,17 @@ fn parts(magnitude: &[u8]) -> Option<(i64, impl Iterator<Item = u8>)> {
     if leading == count {
         return None;
     }
-    let written = exponent
-        .get(1..)
-        .and_then(|text| std::str::from_utf8(text).ok())
-        .map_or(0, |text| {
-            let is_negative = text.starts_with('-');
-            let overflowed = if is_negative {
-                -EXPONENT_BIAS
-            } else {
-                EXPONENT_BIAS
-            };
-            text.parse().unwrap_or(overflowed)
-        });
+    let exponent = halves
+        .next()
+        .and_then(|text| std::str::from_utf8(text).ok());
+    let written = exponent.map_or(0, |text| {
+        let overflowed = if text.starts_with('-') {
+            -EXPONENT_BIAS
+        } else {
+            EXPONENT_BIAS
+        };
+        text.parse().unwrap_or(overflowed)
+    });
     let place = i64::try_from(point).unwrap_or(i64::MAX) - i64::try_from(leading).unwrap_or(0);
     let significant = digits().skip(leading).take(count - leading - trailing);
     // Digits are shifted up by one, to be greater than the end.

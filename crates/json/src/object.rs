@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
-use serde::ser::{Serialize, SerializeMap, Serializer};
+use serde::ser::{Serialize, Serializer};
 use serde_json::value::{RawValue, to_raw_value};
 
 /// An ordered object of raw JSON values.
@@ -83,11 +83,7 @@ impl fmt::Display for RawObject<'_> {
 
 impl Serialize for RawObject<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut object = serializer.serialize_map(Some(self.members.len()))?;
-        for (name, value) in &self.members {
-            object.serialize_entry(name, value)?;
-        }
-        object.end()
+        serializer.collect_map(self.iter())
     }
 }
 

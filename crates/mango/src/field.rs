@@ -128,14 +128,12 @@ impl Node {
         match here {
             Found::Missing => {}
             Found::BadPath => self.set_bad(found),
-            Found::Value(text) => match kind_of(text) {
-                Kind::Object => self.find_members(text, found),
-                Kind::Array => {
-                    self.set_bad(found);
-                    self.find_elements(text, found);
-                }
-                _ => self.set_bad(found),
-            },
+            Found::Value(text) if kind_of(text) == Kind::Object => self.find_members(text, found),
+            Found::Value(text) => {
+                self.set_bad(found);
+                // Only an array has elements.
+                self.find_elements(text, found);
+            }
         }
     }
 

@@ -5,45 +5,25 @@
 //! SOURCE    Erlang's term order (`<`) and its exact equality (`=:=`), for JSON as CouchDB decodes it: numbers,
 //!           then `false`, `null`, `true`, then objects, arrays, strings.
 
-use json::cursor::{Cursor, Token};
+use json::collation::{END, MEMBER, write_parts};
+use json::cursor::Token;
 use json::number;
-use json::string::unescape;
 
 use super::members::{is_integer, last_members};
 
-/// First byte of a value in an order key.
-const RANK_NUMBER: u8 = 1;
-const RANK_FALSE: u8 = 2;
-const RANK_NULL: u8 = 3;
-const RANK_TRUE: u8 = 4;
-const RANK_OBJECT: u8 = 5;
-const RANK_ARRAY: u8 = 6;
-const RANK_STRING: u8 = 7;
-
-/// Ends a compound value: less than any byte that could continue it.
-const END: u8 = 0;
-
-/// Precedes each member of an object.
-const MEMBER: u8 = 1;
-
 /// Returns bytes that compare as the terms do: strings byte by byte, numbers by value.
 pub(crate) fn order_key(text: &str) -> Vec<u8> {
-    write(text, |number, key| {
-        number::write_key(number.as_bytes(), key)
-    })
+    write(text, number::write_key)
 }
 
 /// Returns bytes that are equal exactly if the terms are: 1 is not 1.0, and the order of members counts.
 pub(crate) fn exact_key(text: &str) -> Vec<u8> {
-    write(text, |number, key| {
-        write_exact_number(number, key);
-        key.push(END);
-    })
+    write(text, write_exact_number)
 }
 
 /// Writes bytes in an order-preserving way; those that could be mistaken for an end or an escape are escaped.
-fn write_string(text: &str, key: &mut Vec<u8>) {
-    for byte in text.bytes() {
+fn write_string(text: &[u8], key: &mut Vec<u8>) {
+    for &byte in text {
         match byte {
             0 | 1 => key.extend([1, byte + 1]),
             _ => key.push(byte),
@@ -52,50 +32,52 @@ fn write_string(text: &str, key: &mut Vec<u8>) {
     key.push(END);
 }
 
-fn write_exact_number(text: &str, key: &mut Vec<u8>) {
+fn write_exact_number(number: &[u8], key: &mut Vec<u8>) {
+    let text = std::str::from_utf8(number).unwrap_or_default();
     if is_integer(text) {
         key.push(b'i');
-        let zero = text == "-0";
-        key.extend_from_slice(if zero { b"0" } else { text.as_bytes() });
-        return;
-    }
-    key.push(b'f');
-    match text.parse::<f64>() {
-        // Both zeros are equal.
-        Ok(double) if double.is_finite() => {
-            key.extend_from_slice(format!("{:?}", double + 0.0).as_bytes());
+        key.extend_from_slice(if text == "-0" { b"0" } else { number });
+    } else {
+        key.push(b'f');
+        match text.parse::<f64>() {
+            // Both zeros are equal.
+            Ok(double) if double.is_finite() => {
+                key.extend_from_slice(format!("{:?}", double + 0.0).as_bytes());
+            }
+            // Beyond any double: compared by digits.
+            _ => key.extend_from_slice(number),
         }
-        // Beyond any double: compared by digits.
-        _ => key.extend_from_slice(text.as_bytes()),
     }
+    key.push(END);
 }
 
 /// Returns the key of a valid JSON text; `write_number` appends that of a number.
-fn write(text: &str, write_number: impl Fn(&str, &mut Vec<u8>)) -> Vec<u8> {
-    let text = &*last_members(text);
+fn write(text: &str, write_number: impl Fn(&[u8], &mut Vec<u8>)) -> Vec<u8> {
+    let text = last_members(text);
     let mut key = Vec::with_capacity(text.len() + 8);
-    // The text is valid: the walk does not end early.
-    let _ = Cursor::of_valid(text.as_bytes()).walk(|token| {
-        key.push(match &token {
-            Token::Null => RANK_NULL,
-            Token::False => RANK_FALSE,
-            Token::True => RANK_TRUE,
-            Token::Number(_) => RANK_NUMBER,
-            Token::String(_) => RANK_STRING,
-            Token::Array => RANK_ARRAY,
-            Token::Object => RANK_OBJECT,
-            Token::Name(_) => MEMBER,
-            Token::End => END,
-        });
-        match token {
-            Token::Number(place) => write_number(&text[place], &mut key),
-            Token::String(place) | Token::Name(place) => {
-                write_string(&unescape(&text[place]), &mut key)
-            }
-            _ => {}
-        }
-    });
+    write_parts(
+        text.as_bytes(),
+        &mut key,
+        first_byte,
+        write_number,
+        write_string,
+    );
     key
+}
+
+/// Returns the first byte of a part: for a value, its type's position in the order.
+fn first_byte(token: &Token) -> u8 {
+    match token {
+        Token::End => END,
+        Token::Name(_) => MEMBER,
+        Token::Number(_) => 1,
+        Token::False => 2,
+        Token::Null => 3,
+        Token::True => 4,
+        Token::Object => 5,
+        Token::Array => 6,
+        Token::String(_) => 7,
+    }
 }
 
 #[cfg(test)]

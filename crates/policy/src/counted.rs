@@ -5,7 +5,7 @@
 //!           its end, and the rows of the blocks that contain its names.
 //! LIMITS    At most [`CLASSES_MAX`] classes, and [`BLOCK_NAMES_MAX`] names in a block.
 
-use std::ops::{Bound, Range};
+use std::ops::{Bound, Range, RangeBounds};
 use std::sync::Arc;
 
 /// Maximum number of classes.
@@ -49,6 +49,11 @@ impl Section<'_> {
         lower: Bound::Unbounded,
         upper: Bound::Unbounded,
     };
+
+    /// Whether a name is between the bounds.
+    fn contains(self, name: &str) -> bool {
+        RangeBounds::<str>::contains(&(self.lower, self.upper), name)
+    }
 }
 
 /// Ordered names.
@@ -104,17 +109,17 @@ impl Block {
 
     /// Returns the rows of a section.
     fn range(&self, section: Section<'_>) -> Range<usize> {
+        let upward = Section {
+            upper: Bound::Unbounded,
+            ..section
+        };
+        let downward = Section {
+            lower: Bound::Unbounded,
+            ..section
+        };
         let rows = &self.rows;
-        let from = match section.lower {
-            Bound::Unbounded => 0,
-            Bound::Included(name) => rows.partition_point(|row| *row.name < *name),
-            Bound::Excluded(name) => rows.partition_point(|row| *row.name <= *name),
-        };
-        let to = match section.upper {
-            Bound::Unbounded => rows.len(),
-            Bound::Included(name) => rows.partition_point(|row| *row.name <= *name),
-            Bound::Excluded(name) => rows.partition_point(|row| *row.name < *name),
-        };
+        let from = rows.partition_point(|row| !upward.contains(&row.name));
+        let to = rows.partition_point(|row| downward.contains(&row.name));
         from..to.max(from)
     }
 

@@ -8,6 +8,17 @@
 //! LIMITS    Scans all tables. PM-9 and PM-10 are about children and lines, which the core does not know: the tests
 //!           of the actors check them.
 
+/// The judgement about a condition that has to hold; the finding is formatted only if it does not.
+macro_rules! require {
+    ($holds:expr, $($finding:tt)+) => {
+        if $holds {
+            Ok(())
+        } else {
+            Err(format!($($finding)+))
+        }
+    };
+}
+
 mod pools;
 mod processes;
 mod requests;
@@ -16,7 +27,7 @@ use std::fmt;
 
 use strum::VariantArray;
 
-use crate::pool::{Ledger, Pool, PoolId, Pools, Proc, ProcState};
+use crate::pool::{Ledger, Pool, PoolId, Pools};
 use Predicate::{AllPools, ByActors, EachPool};
 
 /// The name of an invariant; [`Invariant::sentence`] returns its meaning.
@@ -243,8 +254,6 @@ impl fmt::Display for Violation {
     }
 }
 
-impl std::error::Error for Violation {}
-
 /// Checks every invariant on the core's tables, and returns the violated ones: bugs, never a client's fault.
 pub fn violations(pools: &Pools) -> impl Iterator<Item = Violation> {
     Invariant::ALL.iter().filter_map(|&id| {
@@ -256,12 +265,4 @@ pub fn violations(pools: &Pools) -> impl Iterator<Item = Violation> {
 fn numbered(pools: &Pools) -> impl Iterator<Item = (PoolId, &Pool)> {
     let ids = (0..).map(PoolId);
     ids.zip(&pools.pools)
-}
-
-fn is_idle(proc: &Proc) -> bool {
-    proc.state == ProcState::Idle
-}
-
-fn require(holds: bool, detail: impl FnOnce() -> String) -> Judgement {
-    if holds { Ok(()) } else { Err(detail()) }
 }

@@ -42,22 +42,22 @@ impl Add<Duration> for Timestamp {
 
 /// Something that is on until a time; off without one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Until(pub(crate) Option<Timestamp>);
+pub(crate) struct Until(pub Option<Timestamp>);
 
 impl Until {
-    pub(crate) fn is_on(self, now: Timestamp) -> bool {
+    pub fn is_on(self, now: Timestamp) -> bool {
         self.0.is_some_and(|until| now < until)
     }
 
     /// Turns it on, or extends it, until `time` from now. Returns whether it was off.
-    pub(crate) fn extend(&mut self, now: Timestamp, time: Duration) -> bool {
+    pub fn extend(&mut self, now: Timestamp, time: Duration) -> bool {
         let was_on = self.is_on(now);
         self.0 = Some(now + time);
         !was_on
     }
 
     /// Turns it off if its time is over. Returns whether it did: true once for each time that it was on.
-    pub(crate) fn expire(&mut self, now: Timestamp) -> bool {
+    pub fn expire(&mut self, now: Timestamp) -> bool {
         self.0.take_if(|until| *until <= now).is_some()
     }
 }

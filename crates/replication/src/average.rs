@@ -24,17 +24,9 @@ pub(crate) struct FailureAverage {
 }
 
 impl FailureAverage {
-    /// For `_revs_diff`: revisions that turn out to be missing, without a known ancestor, count as wasted.
-    pub const fn of_revs_diff() -> Self {
-        Self::new(0.4, 0.95)
-    }
-
-    /// For `_bulk_get`: documents that must be read separately anyway count as wasted.
-    pub const fn of_bulk_get() -> Self {
-        Self::new(0.25, 0.5)
-    }
-
-    const fn new(weight: f64, worth_up_to: f64) -> Self {
+    /// Makes one that has counted nothing. `weight` is that of the latest call; a call is worth making while the
+    /// average is at most `worth_up_to`.
+    pub const fn new(weight: f64, worth_up_to: f64) -> Self {
         Self {
             average: 0.0,
             weight,
@@ -63,9 +55,10 @@ impl FailureAverage {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::worker::Averages;
 
     fn settled(wasted: usize, all: usize) -> f64 {
-        let mut average = FailureAverage::of_bulk_get();
+        let mut average = Averages::default().bulk_get;
         let now = Instant::now();
         (0..100).for_each(|_| average.count(wasted, all, now));
         average.average
@@ -82,7 +75,7 @@ mod tests {
     #[test]
     fn useless_calls_are_skipped_and_retried_after_more_than_37_seconds() {
         let start = Instant::now();
-        let mut average = FailureAverage::of_bulk_get();
+        let mut average = Averages::default().bulk_get;
         (0..100).for_each(|_| average.count(1, 10, start));
         assert!(average.is_worth(start));
         (0..100).for_each(|_| average.count(9, 10, start));
@@ -94,7 +87,7 @@ mod tests {
     #[test]
     fn an_empty_target_is_soon_no_longer_asked_for_missing_revisions() {
         let now = Instant::now();
-        let mut average = FailureAverage::of_revs_diff();
+        let mut average = Averages::default().revs_diff;
         let mut calls = 0;
         for _ in 0..20 {
             if average.is_worth(now) {
@@ -108,7 +101,7 @@ mod tests {
     #[test]
     fn a_target_that_has_everything_is_always_asked() {
         let now = Instant::now();
-        let mut average = FailureAverage::of_revs_diff();
+        let mut average = Averages::default().revs_diff;
         for _ in 0..20 {
             assert!(average.is_worth(now));
             average.count(0, 5, now);

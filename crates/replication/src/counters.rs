@@ -112,7 +112,7 @@ impl RunCounters {
     pub fn starting_with(stats: Stats) -> Self {
         Self {
             stats: Cell::new(stats),
-            bytes_written: Cell::new(0),
+            ..Self::default()
         }
     }
 

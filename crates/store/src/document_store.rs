@@ -33,8 +33,10 @@ pub trait Watcher: Send + Sync + fmt::Debug {
     /// Returns the class of a document: a number below
     /// [`CLASSES_MAX`](policy::counted::CLASSES_MAX).
     fn class(&self, id: &str, body: &str) -> Class;
-    /// Returns whether an existing document requests a replication.
-    fn asks(&self, id: &str, body: &str) -> bool;
+    /// Returns whether an existing document requests a replication: one of class 0 does.
+    fn asks(&self, id: &str, body: &str) -> bool {
+        self.class(id, body) == 0
+    }
     /// The store was opened with these documents.
     fn opened(&self, documents: Vec<(String, Class)>);
     /// These documents were written, or deleted, which leaves them without a class. Called once they are on disk,
@@ -46,10 +48,6 @@ pub trait Watcher: Send + Sync + fmt::Debug {
 impl Watcher for () {
     fn class(&self, _: &str, _: &str) -> Class {
         0
-    }
-
-    fn asks(&self, _: &str, _: &str) -> bool {
-        true
     }
 
     fn opened(&self, _: Vec<(String, Class)>) {}
@@ -88,15 +86,14 @@ pub trait DocumentStore: Send + Sync + fmt::Debug {
     fn pending(&self, since: u64) -> Answer<'_, u64>;
 
     /// Replaces an existing document's body, if `change` returns one for its current state. Returns the new revision,
-    /// if there is one.
-    fn change_with(&self, id: &str, change: Change) -> Answer<'_, Option<Revision>>;
-
-    /// As [`change_with`](Self::change_with), but writes only if the epoch owns the document's job; a daemon that
-    /// does not share its store owns all.
-    fn change_as(&self, epoch: Epoch, id: &str, change: Change) -> Answer<'_, Option<Revision>> {
-        let _ = epoch;
-        self.change_with(id, change)
-    }
+    /// if there is one. With an `owner`, writes only if that epoch owns the document's job; a daemon that does not share
+    /// its store owns all.
+    fn change(
+        &self,
+        owner: Option<Epoch>,
+        id: &str,
+        change: Change,
+    ) -> Answer<'_, Option<Revision>>;
 
     /// Returns the counts.
     fn info(&self) -> Answer<'_, Info>;

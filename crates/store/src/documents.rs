@@ -35,8 +35,7 @@ pub struct Edit {
 }
 
 /// The writer did not name the current revision.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("Document update conflict.")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Conflict;
 
 /// Documents in the order of their updates.

@@ -20,6 +20,8 @@ pub enum StoreError {
     Closed,
 }
 
+pub(crate) type StoreResult<T> = Result<T, StoreError>;
+
 impl StoreError {
     /// Returns whether the store refused the request, rather than being in use or not answering.
     pub(crate) fn is_refusal(&self) -> bool {

@@ -134,15 +134,9 @@ pub struct JobNote {
     pub servers: [Server; 2],
 }
 
-/// Another document's job has the replication id.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct IdTaken {
-    /// That document.
-    pub by: DocId,
-}
-
-/// The results of recording replication ids, in the order of the request.
-pub type IdsSet = Vec<Option<Result<(), IdTaken>>>;
+/// The results of recording replication ids, in the order of the request. An error is the other document whose job has
+/// the id.
+pub type IdsSet = Vec<Option<Result<(), DocId>>>;
 
 /// The interface to the state that the daemons share.
 ///
@@ -205,9 +199,6 @@ pub trait FleetStore: Send + Sync + fmt::Debug {
 
     /// Returns all daemons, with the number of documents claimed by each.
     fn daemons(&self) -> Answer<'_, Vec<(Daemon, usize)>>;
-
-    /// Returns the owner of each of these documents, even if its lease has expired.
-    fn owners(&self, docs: Vec<DocId>) -> Answer<'_, Vec<Option<Epoch>>>;
 
     /// Leaves orders for the owners of jobs. Returns for each whether an owner has a lease.
     fn leave_orders(&self, orders: Vec<Order>) -> Answer<'_, Vec<bool>>;

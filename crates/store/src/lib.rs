@@ -38,7 +38,7 @@ pub use revision::Revision;
 pub use tables::{Import, Imported};
 
 use std::ops::Deref;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use data_encoding::HEXLOWER;
 use slog::Logger;
@@ -49,6 +49,11 @@ use settee_config::password::random;
 
 /// Maximum queued requests of a store.
 const REQUESTS_MAX: usize = 1024;
+
+/// Locks what stays usable if a thread panics while it holds the lock.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Returns a new store's id.
 fn new_uuid() -> String {
@@ -130,17 +135,5 @@ impl Store {
     pub async fn document(&self, id: &str) -> Result<Option<Document>, StoreError> {
         let mut found = self.documents(vec![id.to_owned()]).await?;
         Ok(found.pop().flatten())
-    }
-
-    /// Replaces a document's body: see [`change_with`](DocumentStore::change_with).
-    ///
-    /// # Errors
-    /// See [`StoreError`].
-    pub async fn change(
-        &self,
-        id: &str,
-        change: impl FnOnce(&Document) -> Option<String> + Send + 'static,
-    ) -> Result<Option<Revision>, StoreError> {
-        self.change_with(id, Box::new(change)).await
     }
 }

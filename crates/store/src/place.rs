@@ -95,16 +95,12 @@ impl StorePlace {
         watcher: &dyn Watcher,
     ) -> Result<(), E> {
         let is_of = (&*head.uuid, head.seq);
-        let rows = rows.map(|row| row.map_err(Failed::Rows));
         let replaced = match self {
             Self::File(path) => redb::export::replace(path, is_of, rows),
             Self::Postgres(url) => postgres::export::replace(url, is_of, rows, watcher).await,
-            Self::Memory => Err(in_memory().into()),
+            Self::Memory => Err(in_memory()),
         };
-        replaced.map_err(|failed| match failed {
-            Failed::Rows(error) => error,
-            Failed::Store(problem) => self.cannot_open(problem).into(),
-        })
+        replaced.map_err(|problem| self.cannot_open(problem))?
     }
 
     /// Converts a problem to an error of this store.
@@ -113,18 +109,6 @@ impl StorePlace {
             place: self.to_string(),
             problem,
         }
-    }
-}
-
-/// Why a replacement failed.
-enum Failed<E> {
-    Rows(E),
-    Store(OpenProblem),
-}
-
-impl<E> From<OpenProblem> for Failed<E> {
-    fn from(problem: OpenProblem) -> Self {
-        Self::Store(problem)
     }
 }
 

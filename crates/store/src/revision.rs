@@ -45,25 +45,20 @@ impl fmt::Display for Revision {
     }
 }
 
-/// Not a valid revision.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("Invalid rev format")]
-pub struct InvalidRevision;
-
 impl FromStr for Revision {
-    type Err = InvalidRevision;
+    type Err = ();
 
-    fn from_str(text: &str) -> Result<Self, InvalidRevision> {
-        let (number, hash) = text.split_once('-').ok_or(InvalidRevision)?;
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let (number, hash) = text.split_once('-').ok_or(())?;
         let is_hash = (1..=HASH_BYTES_MAX).contains(&hash.len())
             && hash.bytes().all(|byte| byte.is_ascii_alphanumeric());
         if !is_hash || !number.bytes().all(|byte| byte.is_ascii_digit()) {
-            return Err(InvalidRevision);
+            return Err(());
         }
         let is_md5 =
             hash.len() == HASH_BYTES_MAX && hash.bytes().all(|byte| byte.is_ascii_hexdigit());
         match number.parse() {
-            Ok(0) | Err(_) => Err(InvalidRevision),
+            Ok(0) | Err(_) => Err(()),
             Ok(number) => Ok(Self {
                 number,
                 hash: if is_md5 {
@@ -99,7 +94,7 @@ mod tests {
         assert_eq!(same.to_string(), upper.to_lowercase());
         let long = format!("1-{}", "x".repeat(33));
         for text in ["", "1", "1-", "-1", "0-1", "x-1", "1-+1", "+1-1", &long] {
-            assert_eq!(text.parse::<Revision>(), Err(InvalidRevision), "{text}");
+            assert_eq!(text.parse::<Revision>(), Err(()), "{text}");
         }
     }
 }

@@ -11,10 +11,7 @@ use crate::wait::within;
 /// Records messages of type `M`, oldest first.
 ///
 /// Every message is immediately answered with its result's default value.
-pub struct Probe<M: Message + Send + 'static>
-where
-    M::Result: Default + Send,
-{
+pub struct Probe<M: 'static> {
     address: Addr<Recorder<M>>,
     messages: mpsc::UnboundedReceiver<M>,
 }

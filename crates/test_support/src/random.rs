@@ -17,12 +17,14 @@ impl TestRandom {
     /// # Panics
     /// The variable is not a number.
     pub fn for_test(test: &str) -> Self {
-        let seed = std::env::var(SEED_VARIABLE)
-            .ok()
-            .map_or_else(fresh_seed, |text| {
-                text.parse()
-                    .unwrap_or_else(|_| panic!("{SEED_VARIABLE} must be a number, and is '{text}'"))
-            });
+        let seed = match std::env::var(SEED_VARIABLE) {
+            Ok(text) => text
+                .parse()
+                .unwrap_or_else(|_| panic!("{SEED_VARIABLE} must be a number, and is '{text}'")),
+            Err(_) => SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .map_or(1, |since| u64::from(since.subsec_nanos()) ^ since.as_secs()),
+        };
         println!("seed {seed}; repeat with: {SEED_VARIABLE}={seed} cargo test {test}");
         Self { state: seed }
     }
@@ -60,12 +62,6 @@ impl TestRandom {
             state: (high << 32) ^ self.below(1 << 31) as u64,
         }
     }
-}
-
-fn fresh_seed() -> u64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(1, |since| u64::from(since.subsec_nanos()) ^ since.as_secs())
 }
 
 #[cfg(test)]

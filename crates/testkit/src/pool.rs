@@ -248,7 +248,7 @@ impl TestPool {
 
     /// Returns every process started so far.
     pub fn started(&self) -> Vec<ProcessRef> {
-        self.started.all()
+        self.started.lock().clone()
     }
 
     /// Returns the state of the default language's pool.
@@ -304,8 +304,13 @@ impl TestPool {
     }
 
     /// Stops idle processes from before the last reload.
+    ///
+    /// # Panics
+    /// There is no pool of the default language.
     pub async fn terminate_stale_procs(&self) {
-        self.call(TerminateStaleProcs).await;
+        let name = self.default_language.clone();
+        let order = TerminateStaleProcs { name };
+        self.call(order).await.expect("the default language's pool");
     }
 
     /// Returns the settings in force.

@@ -1,6 +1,6 @@
 //! Recorder: records every process that a test pool's language starts.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
@@ -17,18 +17,8 @@ use settee::query_server::abilities::Abilities;
 pub(crate) struct Started(Arc<Mutex<Vec<ProcessRef>>>);
 
 impl Started {
-    pub(crate) fn all(&self) -> Vec<ProcessRef> {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
-    }
-
-    fn add(&self, process: ProcessRef) {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(process);
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Vec<ProcessRef>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -67,7 +57,7 @@ impl Language for Recorded {
         let start = self.language.start(context);
         async move {
             let process = start.await?;
-            started.add(process.clone());
+            started.lock().push(process.clone());
             Ok(process)
         }
         .boxed_local()

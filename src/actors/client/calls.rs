@@ -183,7 +183,7 @@ fn get_proc(ticket: Ticket, want: Want, timeout: Option<Duration>) {
 fn attach(ticket: Ticket, want: Want, end: bool, ctx: &mut Context<Client>) {
     let session = Rc::clone(ticket.session());
     session.pause_reading();
-    session.set_tunnel();
+    session.is_tunnel.set(true);
     let get = async move {
         let proc = session.query_servers.caller().get_clean_proc(&want);
         session.services.unless_stopping(proc).await

@@ -5,7 +5,6 @@
 //!           and its place in a queue is given up. It is answered with `cancelled`. Calls with equal ids are
 //!           cancelled together.
 
-use std::future::Future;
 use std::rc::Rc;
 
 use tokio::sync::oneshot;

@@ -1,33 +1,32 @@
 //! State shared by all client connections.
 
-use std::future::Future;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use slog::Logger;
 use tokio::sync::watch;
 
 use super::held_max::AllHeld;
 use super::peer::UserNames;
-use crate::actors::config_listener::ConfigListener;
+use crate::ConfigWatch;
 use crate::actors::proc_manager::ProcManager;
-use crate::actors::replicator_api::ReplicatorApi;
 use crate::auth::Authority;
 use crate::drain::Drain;
 use crate::functions::records::CallRecords;
 use crate::in_flight::InFlight;
 use crate::messages::proc_manager::GetProcError;
 use crate::metrics::Metrics;
-use crate::otp::registered_name::RegisteredName;
+use crate::otp::RegisteredName;
 use crate::query_server::known_ddocs::KnownDdocs;
 
 pub(crate) struct ClientContext {
     pub manager: RegisteredName<ProcManager>,
-    pub config: RegisteredName<ConfigListener>,
+    /// The current configuration.
+    pub config: ConfigWatch,
     /// The service's metrics.
     pub metrics: Metrics,
     /// Records of finished function calls.
     pub records: Rc<CallRecords>,
-    pub replications: ReplicatorApi,
     /// The memory shared by requests and replies.
     pub in_flight: Arc<InFlight>,
     /// Design documents that calls may name by digest.
@@ -42,6 +41,7 @@ pub(crate) struct ClientContext {
     pub user_names: Arc<UserNames>,
     /// Whether waiters for a process are refused.
     pub stopping: watch::Sender<bool>,
+    pub log: Logger,
 }
 
 impl ClientContext {

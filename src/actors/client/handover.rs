@@ -40,11 +40,14 @@ pub(super) struct Expected {
 
 /// Answers `attach`, and expects the pipes next.
 pub(super) fn expect(ticket: Ticket, want: Want) {
-    ticket.session().expect_pipes(Expected {
+    let session = ticket.session();
+    session.is_tunnel.set(true);
+    // Descriptors that arrive from now on are kept.
+    session.expected.replace(Some(Expected {
         id: ticket.id().into(),
         want,
         came: Vec::new(),
-    });
+    }));
     ticket.ok(&json!({"descriptors": true, "end": true}));
 }
 

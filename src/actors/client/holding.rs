@@ -7,7 +7,6 @@
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::VecDeque;
-use std::future::Future;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;

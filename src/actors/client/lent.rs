@@ -23,7 +23,7 @@ use crate::messages::client_error::ErrorReply;
 use crate::messages::proc_manager::{CallError, Lease, Want};
 use crate::messages::process::Fault;
 use crate::metrics::{ClientMetrics, LendEnd, ServiceMetrics};
-use crate::otp::tell::Tell;
+use crate::otp::Tell;
 
 /// The loan of a service's connection.
 pub(crate) struct Lending {
@@ -71,7 +71,7 @@ impl EndCount {
 
     fn ended(&mut self, why: LendEnd) {
         if !std::mem::replace(&mut self.counted, true) {
-            self.metrics.ended(why);
+            self.metrics.ends.one(why);
         }
     }
 }
@@ -141,8 +141,8 @@ impl Client {
                 self.session.note_activity();
                 self.watch_idleness(ctx);
                 if let Some(limit) = session_timeout {
-                    ctx.run_later(limit, move |_, ctx| {
-                        ctx.address().tell(EndSession { limit });
+                    ctx.run_later(limit, |_, ctx| {
+                        ctx.address().tell(TimeIsUp(Self::end_session))
                     });
                 }
             }
@@ -153,7 +153,7 @@ impl Client {
 
     /// Ends the connection of a client that holds its process without sending prompts, or without reading its
     /// answers.
-    fn watch_idleness(&self, ctx: &mut Context<Self>) {
+    fn watch_idleness(&mut self, ctx: &mut Context<Self>) {
         let limit = self.lending.as_ref().and_then(|l| l.client_timeout);
         let Some(limit) = limit else {
             return;
@@ -171,7 +171,35 @@ impl Client {
             Phase::Open | Phase::Last | Phase::Closing => {}
         }
         let left = limit.saturating_sub(idle).max(LOOK_PAUSE);
-        ctx.run_later(left, |_, ctx| ctx.address().tell(LookAtIdleness));
+        ctx.run_later(left, |_, ctx| {
+            ctx.address().tell(TimeIsUp(Self::watch_idleness))
+        });
+    }
+
+    /// The session has reached its maximum duration. Open prompts are still answered, within one prompt's time.
+    fn end_session(&mut self, ctx: &mut Context<Self>) {
+        let Some(Lending {
+            prompt_timeout,
+            session_timeout: Some(limit),
+            ..
+        }) = &self.lending
+        else {
+            return;
+        };
+        let answer_max = prompt_timeout.unwrap_or(self.attach_patience);
+        let too_long = ErrorReply::session_too_long(*limit);
+        self.session.end_tunnel(too_long.clone());
+        ctx.run_later(answer_max, move |client, _| {
+            let session = &client.session;
+            if session.phase() == Phase::Over {
+                return;
+            }
+            if session.is_written() {
+                session.push_raw(&last_line(&too_long).into());
+                session.flush();
+            }
+            session.cut(too_long);
+        });
     }
 
     /// Ends a connection at once: its client has gone, or the service stops now.
@@ -218,49 +246,17 @@ impl Client {
     }
 }
 
-/// Time to check the client's activity. Sent through the mailbox, because all readers of the client are polled after a
-/// message, and then notice that the connection is to end.
+/// A limit of a service's connection is due. Sent through the mailbox, because all readers of the client are polled
+/// after a message, and then notice that the connection is to end.
 #[derive(Message)]
 #[rtype(result = "()")]
-struct LookAtIdleness;
+struct TimeIsUp(fn(&mut Client, &mut Context<Client>));
 
-impl Handler<LookAtIdleness> for Client {
+impl Handler<TimeIsUp> for Client {
     type Result = ();
 
-    fn handle(&mut self, _: LookAtIdleness, ctx: &mut Self::Context) {
-        self.watch_idleness(ctx);
-    }
-}
-
-/// The session has reached its maximum duration.
-#[derive(Message)]
-#[rtype(result = "()")]
-struct EndSession {
-    limit: Duration,
-}
-
-impl Handler<EndSession> for Client {
-    type Result = ();
-
-    /// Open prompts are still answered, within one prompt's time.
-    fn handle(&mut self, msg: EndSession, ctx: &mut Self::Context) {
-        let Some(lending) = &self.lending else {
-            return;
-        };
-        let answer_max = lending.prompt_timeout.unwrap_or(self.attach_patience);
-        let too_long = ErrorReply::session_too_long(msg.limit);
-        self.session.end_tunnel(too_long.clone());
-        ctx.run_later(answer_max, move |client, _| {
-            let session = &client.session;
-            if session.phase() == Phase::Over {
-                return;
-            }
-            if session.is_written() {
-                session.push_raw(&last_line(&too_long).into());
-                session.flush();
-            }
-            session.cut(too_long);
-        });
+    fn handle(&mut self, TimeIsUp(act): TimeIsUp, ctx: &mut Self::Context) {
+        act(self, ctx);
     }
 }
 

@@ -23,7 +23,6 @@ use tokio::sync::oneshot;
 
 use self::held::HELD_SWEEP_MIN;
 use self::output::Unsent;
-use super::account::Account;
 use super::handover::Expected;
 use super::held_max::HeldBy;
 use super::holding::Holding;
@@ -32,7 +31,7 @@ use super::{ClientContext, login, peer};
 use crate::auth::rights::Rights;
 use crate::functions::QueryServers;
 use crate::functions::caller::Caller;
-use crate::in_flight::network_of;
+use crate::in_flight::{Sender, Share, network_of};
 use crate::messages::client_error::ErrorReply;
 use crate::messages::proc_manager::{GetProcError, TenantName, Want};
 use crate::metrics::ClientMetrics;
@@ -40,6 +39,9 @@ use crate::pace::Pace;
 use crate::query_server::status::Holder;
 use child::pipe::read_chunk;
 use policy::pool::Token;
+
+/// A connection with at most this many bytes in flight is not counted.
+const FREE_BYTES: usize = 64 << 10;
 
 /// Open requests at which reading pauses, not counting those that wait for a process.
 const REQUESTS_IN_HAND_MAX: usize = 256;
@@ -112,7 +114,7 @@ pub(super) struct Session {
     /// Whether reading is paused until a process is lent or refused, or a login is checked.
     paused: Cell<bool>,
     /// Whether the connection is, or was, a tunnel.
-    is_tunnel: Cell<bool>,
+    pub is_tunnel: Cell<bool>,
     /// The pipes that an attached client sends next.
     pub expected: RefCell<Option<Expected>>,
     /// Why the connection ends, unless the client or a stop ends it; the first reason is kept. Sent as the last line of
@@ -127,7 +129,9 @@ pub(super) struct Session {
     pub cancels: RefCell<FxHashMap<Box<str>, Vec<oneshot::Sender<()>>>>,
     /// Tracks how fast the client reads its replies.
     pace: Pace,
-    account: Account,
+    /// Its part of the memory of all requests and replies in flight. It is counted only while it has more than
+    /// [`FREE_BYTES`], which is rare; then all of its bytes are counted.
+    share: RefCell<Share>,
     /// Length of the incomplete line, in bytes.
     partial_bytes: Cell<usize>,
     /// Whether a complete line has ever arrived.
@@ -161,12 +165,17 @@ impl Session {
             .certified()
             .map(str::to_owned)
             .filter(|name| services.authority.knows(name));
+        let sender = Sender {
+            peer: peer.map(network_of),
+            uid,
+            user: None,
+        };
         let session = Rc::new(Self {
             pace: Pace::new(terms.write_timeout),
             terms,
             partial_bytes: Cell::new(0),
             has_spoken: Cell::new(false),
-            account: Account::new(&services.in_flight, peer, uid),
+            share: RefCell::new(services.in_flight.share(sender)),
             stream,
             query_servers: QueryServers::new(caller).recording(Rc::clone(&services.records)),
             peer,
@@ -274,7 +283,13 @@ impl Session {
     /// Counts open requests, with `partial` bytes of an incomplete line; `false` if the limit is reached.
     pub fn count_partial(&self, partial: usize) -> bool {
         self.partial_bytes.set(partial);
-        self.account.set(self.bytes())
+        self.count(self.bytes())
+    }
+
+    /// Sets the count of its bytes in flight; `false` if the limit is reached.
+    fn count(&self, bytes: usize) -> bool {
+        let counted = if bytes > FREE_BYTES { bytes } else { 0 };
+        self.share.borrow_mut().set(counted).is_ok()
     }
 
     /// Records that the incomplete line is complete and now a request.
@@ -290,7 +305,11 @@ impl Session {
 
     /// Recounts after a request has ended.
     pub fn count_less(&self) {
-        self.account.set_less(self.bytes());
+        let bytes = self.bytes();
+        if self.share.borrow().bytes() > bytes {
+            // A lower count never fails.
+            let _ = self.count(bytes);
+        }
     }
 
     /// Returns the size of open requests and unsent replies, in bytes.
@@ -320,17 +339,6 @@ impl Session {
     /// Returns whether it is a Unix socket, which can carry descriptors.
     pub fn is_local(&self) -> bool {
         matches!(self.stream, Stream::Unix(_))
-    }
-
-    /// Records that it now carries a process's lines, and is not idle.
-    pub fn set_tunnel(&self) {
-        self.is_tunnel.set(true);
-    }
-
-    /// Keeps descriptors that arrive from now on.
-    pub fn expect_pipes(&self, expected: Expected) {
-        self.set_tunnel();
-        self.expected.replace(Some(expected));
     }
 
     pub fn wake_reader_later(&self, waker: &Waker) {
@@ -422,11 +430,9 @@ impl Session {
 
     /// Ends the connection without answering open requests.
     pub fn end(&self) {
-        self.set_phase(Phase::Over);
-        self.unsent.take();
+        self.give_up();
+        // Afterwards, so that requests dropped with them are not answered.
         self.held.take();
-        // Fails only if the client is gone already.
-        let _ = rustix::net::shutdown(&self.stream, rustix::net::Shutdown::Both);
     }
 }
 

@@ -17,7 +17,7 @@ use crate::actors::replicator_documents::{DocumentsOptions, ReplicatorDocuments}
 use crate::audit::AuditLog;
 use crate::config::Config;
 use crate::metrics::Metrics;
-use crate::otp::registered_name::RegisteredName;
+use crate::otp::RegisteredName;
 use crate::query_server::status::DaemonStatus;
 use crate::replicator::document::Person;
 use crate::replicator::identity::ServerIdentity;

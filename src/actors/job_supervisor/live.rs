@@ -7,11 +7,12 @@
 //! SOURCE    couch_replicator_scheduler_job 004: the name that a job registers with `global` for its lifetime.
 //! DIFFERS   In CouchDB, a job whose name is taken fails with `already_started`.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use rustc_hash::FxHashMap;
 
-use crate::otp::pid::Pid;
+use crate::lock;
+use crate::otp::Pid;
 use replication::id::ReplicationId;
 
 /// See the module's documentation. Clones share the register.
@@ -21,33 +22,28 @@ pub struct LiveRuns(Arc<Mutex<FxHashMap<ReplicationId, Pid>>>);
 impl LiveRuns {
     /// Returns the live run with an id, if any.
     pub fn owner(&self, id: &ReplicationId) -> Option<Pid> {
-        let owner = self.lock().get(id).cloned();
+        let owner = lock(&self.0).get(id).cloned();
         owner.filter(Pid::is_alive)
     }
 
     /// Registers a run under an id.
     pub(super) fn take(&self, id: ReplicationId, run: Pid) {
-        self.lock().insert(id, run);
+        lock(&self.0).insert(id, run);
     }
 
     /// Frees the id of a run that has ended, unless another run has taken it.
     pub(super) fn free(&self, id: &ReplicationId, run: &Pid) {
-        let mut owners = self.lock();
+        let mut owners = lock(&self.0);
         if owners.get(id).is_some_and(|owner| owner.id() == run.id()) {
             owners.remove(id);
         }
-    }
-
-    /// Locks the register, for a few instructions that cannot panic.
-    fn lock(&self) -> MutexGuard<'_, FxHashMap<ReplicationId, Pid>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::otp::pid::PidGuard;
+    use crate::otp::PidGuard;
 
     #[test]
     fn an_id_belongs_to_a_run_until_all_of_the_run_is_dropped() {

@@ -140,7 +140,7 @@ mod tests {
     use slog::Discard;
 
     use super::*;
-    use crate::otp::pid::{Down, ExitReason};
+    use crate::otp::{Down, ExitReason};
     use test_support::Probe;
 
     const WITHIN: Duration = Duration::from_secs(30);

@@ -25,7 +25,6 @@ use tokio::net::{TcpStream, UnixStream};
 
 use crate::actors::client::stream::Stream;
 use crate::logging::RepeatLimiter;
-use crate::otp::clock::Clock;
 use crate::warn_repeating;
 use child::{watch, watches};
 
@@ -129,14 +128,6 @@ impl Bound {
         match self.place {
             BoundPlace::Tcp(address) => Some(address),
             BoundPlace::Unix { .. } => None,
-        }
-    }
-
-    /// Returns the path of a Unix socket with our own file.
-    pub(crate) fn own_path(&self) -> Option<&Path> {
-        match &self.place {
-            BoundPlace::Unix { path, identity } => identity.and(Some(path)),
-            BoundPlace::Tcp(_) => None,
         }
     }
 
@@ -272,7 +263,6 @@ impl Acceptor {
 
 /// Pauses after an error of accept, which usually means a lack of resources.
 pub(crate) struct AcceptPause {
-    clock: Clock,
     told: RepeatLimiter,
     log: Logger,
 }
@@ -280,7 +270,6 @@ pub(crate) struct AcceptPause {
 impl AcceptPause {
     pub fn new(log: Logger) -> Self {
         Self {
-            clock: Clock::new(),
             told: RepeatLimiter::default(),
             log,
         }
@@ -288,7 +277,7 @@ impl AcceptPause {
 
     /// Warns of an error. Returns the pause before the next connection may be accepted.
     pub fn after(&mut self, error: &io::Error) -> Sleep {
-        warn_repeating!(self.log, self.told, self.clock.now(),
+        warn_repeating!(self.log, self.told,
             "cannot accept a client"; "error" => %error,
             "effect" => "clients wait to be accepted",
             "remedy" => watches::remedy(error).unwrap_or("raise the limit of open files (ulimit -n)"));
@@ -298,5 +287,23 @@ impl AcceptPause {
     /// Returns the pause without a warning.
     pub fn untold() -> Sleep {
         actix_rt::time::sleep(ACCEPT_PAUSE)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpStream;
+
+    use super::Bound;
+
+    #[test]
+    fn connections_within_the_backlog_wait_to_be_accepted() {
+        let bound = Bound::tcp(([127, 0, 0, 1], 0).into()).unwrap();
+        bound.set_backlog(300).unwrap();
+        let address = bound.tcp_address().unwrap();
+        let wait = std::time::Duration::from_secs(1);
+        let connect = |_| TcpStream::connect_timeout(&address, wait);
+        let waiting: std::io::Result<Vec<TcpStream>> = (0..250).map(connect).collect();
+        assert_eq!(waiting.unwrap().len(), 250);
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use actix::Recipient;
 
 use crate::actors::client::ClientHandle;
-use crate::otp::pid::{ActorId, Down};
+use crate::otp::{ActorId, Down};
 
 /// Maximum connections searched for an idle one, oldest first.
 const SEARCH_MAX: usize = 256;

@@ -1,4 +1,5 @@
-//! A child's output: answers go to prompts, log lines to the log; anything else ends the child.
+//! A child's output: answers go to prompts, log lines to the log; anything else ends the child. And its launcher's
+//! reports of system calls that the cell refused.
 //!
 //! PROMISES  A line is an answer only if a prompt is waiting (PM-10).
 //! SOURCE    couch_os_process, readjson.
@@ -11,7 +12,6 @@ use actix_rt::time::Instant;
 use bytes::Bytes;
 use futures_util::StreamExt;
 
-use super::refused::ReportChunk;
 use super::{ChildBackend, OsProcess};
 use crate::actors::process::Unasked;
 use crate::aside::{aside, is_long};
@@ -153,6 +153,16 @@ impl OsProcess {
         }));
     }
 
+    /// Handles reports not read yet.
+    pub(super) fn take_last_reports(&mut self) {
+        if let Some(reports) = &mut self.backend.reports {
+            reports
+                .take_rest()
+                .iter()
+                .for_each(|call| self.refused(call));
+        }
+    }
+
     /// Processes unread output that the child has written by now.
     pub(super) fn take_what_is_there(&mut self, ctx: &mut Context<Self>) {
         let stdout = Rc::clone(&self.backend.stdout);
@@ -197,6 +207,9 @@ struct StdoutChunk(Bytes);
 
 struct StderrChunk(Bytes);
 
+/// A report of the launcher.
+struct ReportChunk(Bytes);
+
 impl StreamHandler<StdoutChunk> for OsProcess {
     fn handle(&mut self, chunk: StdoutChunk, ctx: &mut Self::Context) {
         self.take_output(chunk.0, CanWait::Yes, ctx);
@@ -212,6 +225,19 @@ impl StreamHandler<StderrChunk> for OsProcess {
     fn handle(&mut self, chunk: StderrChunk, _: &mut Self::Context) {
         self.speak_for_call();
         self.backend.stderr_log.add(&chunk.0);
+    }
+
+    fn finished(&mut self, _: &mut Self::Context) {}
+}
+
+impl StreamHandler<ReportChunk> for OsProcess {
+    fn handle(&mut self, chunk: ReportChunk, _: &mut Self::Context) {
+        if let Some(reports) = &mut self.backend.reports {
+            reports
+                .take(chunk.0)
+                .iter()
+                .for_each(|call| self.refused(call));
+        }
     }
 
     fn finished(&mut self, _: &mut Self::Context) {}

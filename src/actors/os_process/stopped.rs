@@ -33,8 +33,7 @@ fn tell(process: &mut OsProcess) {
             info!(process.context.log, "query server was continued");
             continue;
         };
-        let now = process.context.clock.now();
-        warn_repeating!(process.context.log, process.backend.stopped, now, "query server was stopped";
+        warn_repeating!(process.context.log, process.backend.stopped, "query server was stopped";
             "signal" => by,
             "effect" => "it still counts as a process, but answers nobody",
             "remedy" => "continue it (kill -CONT), or end it (kill -KILL)");

@@ -15,7 +15,7 @@ use super::{ProcManager, milliseconds};
 use crate::logging::{BurstLimiter, RepeatLimiter, SUMMARY_PERIOD, Summary};
 use crate::query_server::prompt_error::shorten;
 use crate::warn_repeating;
-use policy::exchange::{self, Exchanges};
+use policy::exchange::{self, ExchangeWatch, Exchanges};
 use policy::invariants::Invariant;
 use policy::pool::{PoolId, ProcId, Reuse, Target, Warning};
 use policy::time::Timestamp;
@@ -23,6 +23,8 @@ use policy::time::Timestamp;
 /// Limits a pool's log records.
 #[derive(Default)]
 pub(super) struct Told {
+    /// Tracks whether its databases take processes from each other.
+    watch: ExchangeWatch,
     /// Start records.
     starts: BurstLimiter,
     /// Warnings that its databases take processes from each other.
@@ -95,7 +97,7 @@ impl ProcManager {
     pub(super) fn watch_exchanges(&mut self, id: PoolId) {
         let now = self.clock.now();
         let all = Exchanges::of(&self.core.totals(id));
-        let Some(exchanges) = self.pools.at_mut(id).exchanges.look(all, now) else {
+        let Some(exchanges) = self.pools.at_mut(id).told.watch.look(all, now) else {
             return;
         };
         let status = self.core.status(id, now);
@@ -117,7 +119,7 @@ impl ProcManager {
             }
         };
         let pool = self.pools.at_mut(id);
-        warn_repeating!(self.log, pool.told.exchanges, now, "most calls start a query server";
+        warn_repeating!(self.log, pool.told.exchanges, "most calls start a query server";
             "pool" => &*pool.name,
             "calls" => exchanges.requests,
             "count" => exchanges.starts,
@@ -152,7 +154,7 @@ impl ProcManager {
                       "remedy" => remedy);
             }
             Warning::EndsEarly => {
-                warn_repeating!(log, pool.told.ends_early, now, "query servers end before they have done anything";
+                warn_repeating!(log, pool.told.ends_early, "query servers end before they have done anything";
                     "pool" => name,
                     "language" => language,
                     "error" => failure,
@@ -162,7 +164,7 @@ impl ProcManager {
             Warning::Unthrottled => info!(log, "query servers are started again"; "pool" => name),
             Warning::Unstressed => info!(log, "pool is no longer under stress"; "pool" => name),
             Warning::Stressed => {
-                warn_repeating!(log, pool.told.stressed, now, "pool is under stress";
+                warn_repeating!(log, pool.told.stressed, "pool is under stress";
                     "pool" => name,
                     "limit" => limit,
                     "effect" => "processes start with stress on until 1000 s after the pool \
@@ -180,11 +182,11 @@ impl ProcManager {
     }
 
     /// Warns if requests wait because the maximum of processes over all pools is reached.
-    pub(super) fn warn_if_full(&mut self, now: Timestamp) {
+    pub(super) fn warn_if_full(&mut self) {
         if !self.core.is_full() {
             return;
         }
-        warn_repeating!(self.log, self.full, now, "maximum number of processes of all pools reached";
+        warn_repeating!(self.log, self.full, "maximum number of processes of all pools reached";
             "limit" => self.settings.processes_max,
             "effect" => "idle processes make way for pools that have waiters, and requests wait longer",
             "remedy" => "raise [server] processes_max, or lower max of the pools that take most");

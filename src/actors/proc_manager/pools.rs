@@ -16,13 +16,12 @@ use slog::info;
 use super::ProcManager;
 use crate::config::{NAME_RULE, PoolConfig, PoolPlace, Setting, is_name, language_name};
 use crate::messages::pools::{
-    AddPool, PoolChange, PoolError, ReconfigurePool, RemovePool, SetLevel, TerminateStaleOf,
-    UnthrottlePool,
+    AddPool, PoolChange, PoolError, ReconfigurePool, RemovePool, SetLevel, UnthrottlePool,
 };
 use crate::messages::proc_manager::{GetProc, TakeFrom, Want};
-use crate::otp::pid::PidGuard;
+use crate::otp::PidGuard;
 use crate::query_server::language::LanguageName;
-use policy::pool::{Change, Event, Limits, PoolId, PoolKind, PoolSettings, RemoveMode};
+use policy::pool::{Change, Event, PoolId, PoolKind, PoolSettings, RemoveMode};
 
 type Changed = Result<Vec<PoolChange>, PoolError>;
 
@@ -96,7 +95,7 @@ impl Handler<ReconfigurePool> for ProcManager {
         self.check(Some(id), &section, &language)?;
         let settings = self.settings_in_force(id, &section);
         let mut changes = differences(&before, &section);
-        changes.extend(self.core.plan(id, &settings).iter().map(work_of));
+        changes.extend(self.core.plan(id, &settings).into_iter().map(work_of));
         if msg.dry_run {
             return Ok(changes);
         }
@@ -118,7 +117,7 @@ impl Handler<RemovePool> for ProcManager {
         let pool = self
             .pools
             .find(&name)
-            .or_else(|| self.pools.find_going(&name))
+            .or_else(|| self.pools_named(&name).first().copied())
             .ok_or_else(|| PoolError::NotFound(name.clone()))?;
         let mode = msg.mode;
         if self.pools.at(pool).kind == PoolKind::Language {
@@ -128,9 +127,9 @@ impl Handler<RemovePool> for ProcManager {
             )));
         }
         let status = self.core.status(pool, self.clock.now());
-        let (word, used) = match mode {
-            RemoveMode::Graceful => ("graceful", PoolChange::StopReturned(status.used)),
-            RemoveMode::Immediate => ("immediate", PoolChange::StopUsed(status.used)),
+        let used = match mode {
+            RemoveMode::Graceful => PoolChange::StopReturned(status.used),
+            RemoveMode::Immediate => PoolChange::StopUsed(status.used),
         };
         let refused = self.core.plan_removal(pool, mode);
         let counts = [
@@ -140,7 +139,7 @@ impl Handler<RemovePool> for ProcManager {
         ];
         let mut changes = vec![PoolChange::Remove {
             name: name.clone(),
-            mode: word.to_owned(),
+            mode: <&str>::from(mode).to_owned(),
             before: set_by_hand(&self.pools.at(pool).section),
         }];
         let counts = counts.into_iter().filter(|(count, _)| *count > 0);
@@ -162,17 +161,6 @@ impl Handler<UnthrottlePool> for ProcManager {
         let throttled = self.core.status(pool, self.clock.now()).throttled;
         self.try_again(pool, ctx);
         Ok(throttled.is_some())
-    }
-}
-
-impl Handler<TerminateStaleOf> for ProcManager {
-    type Result = Result<(), PoolError>;
-
-    fn handle(&mut self, msg: TerminateStaleOf, ctx: &mut Self::Context) -> Self::Result {
-        self.named(&msg.name)?;
-        // No pool has idle stale processes (PM-13), so this can apply to all pools.
-        self.event(Event::TerminateStaleProcs, ctx);
-        Ok(())
     }
 }
 
@@ -201,7 +189,7 @@ impl Handler<SetLevel> for ProcManager {
 /// Orders of operators.
 impl ProcManager {
     /// Returns the pool with a name given by an operator.
-    fn named(&self, name: &str) -> Result<PoolId, PoolError> {
+    pub(super) fn named(&self, name: &str) -> Result<PoolId, PoolError> {
         let name = language_name(name);
         self.pools.find(&name).ok_or(PoolError::NotFound(name))
     }
@@ -268,28 +256,15 @@ impl ProcManager {
         language: &LanguageName,
     ) -> PoolSettings {
         let terms = self.settings.terms_of(language);
-        let settings = self.pools.settings(section, (kind, language), terms);
-        let Limits {
-            soft_limit,
-            hard_limit,
-            ..
-        } = settings.limits;
+        let mut settings = self.pools.settings(section, (kind, language), terms);
         let reserved = settings.interactive_reserved;
         let reserved = reserved + u32::from(reserved > 0);
         let least = settings.init_size.max(settings.min_free).max(reserved);
-        let hard_limit = self
-            .level
-            .limit(soft_limit, hard_limit)
-            .max(least)
-            .min(hard_limit);
-        PoolSettings {
-            limits: Limits {
-                hard_limit,
-                soft_limit: soft_limit.min(hard_limit),
-                ..settings.limits
-            },
-            ..settings
-        }
+        let limits = &mut settings.limits;
+        let moved = self.level.limit(limits.soft_limit, limits.hard_limit);
+        limits.hard_limit = moved.max(least).min(limits.hard_limit);
+        limits.soft_limit = limits.soft_limit.min(limits.hard_limit);
+        settings
     }
 
     /// Returns the event that applies the current settings (limits, terms of services) to a pool; `None` if they are
@@ -316,12 +291,12 @@ impl ProcManager {
 }
 
 /// Returns the operator's view of a change that the core plans; changed settings are listed by [`differences`].
-fn work_of(change: &Change) -> PoolChange {
+fn work_of(change: Change) -> PoolChange {
     match change {
-        Change::StopIdle(count) => PoolChange::StopIdle(*count),
-        Change::StopReturned(count) => PoolChange::StopReturned(*count),
-        Change::ShrinkQueue(count) => PoolChange::ShrinkQueue(*count),
-        Change::Start(count) => PoolChange::Start(*count),
+        Change::StopIdle(count) => PoolChange::StopIdle(count),
+        Change::StopReturned(count) => PoolChange::StopReturned(count),
+        Change::ShrinkQueue(count) => PoolChange::ShrinkQueue(count),
+        Change::Start(count) => PoolChange::Start(count),
     }
 }
 

@@ -15,7 +15,7 @@ use slog::warn;
 
 use super::ProcManager;
 use crate::config::SandboxMode;
-use crate::otp::tell::Tell;
+use crate::otp::Tell;
 use crate::query_server::tried_cell::TriedCell;
 use policy::pool::PoolId;
 
@@ -67,8 +67,34 @@ struct CellTried(Arc<TriedCell>);
 impl Handler<CellTried> for ProcManager {
     type Result = ();
 
+    /// Warns of a cell's missing layers, unless already logged.
     fn handle(&mut self, CellTried(cell): CellTried, _: &mut Self::Context) {
-        self.warn_of_missing(&cell);
+        let text = match cell.found() {
+            None => return,
+            Some(Err(error)) => format!("the cell cannot be made: {error}"),
+            Some(Ok(layers)) => layers
+                .missing
+                .iter()
+                .map(|(layer, why)| format!("{layer}: {why}"))
+                .collect::<Vec<_>>()
+                .join("; "),
+        };
+        let mode = cell.trial.mode;
+        let told = &mut self.probes.told;
+        let is_enough = told.len() >= TOLD_MAX;
+        if text.is_empty() || is_enough || !told.insert(format!("{mode} {text}")) {
+            return;
+        }
+        let effect = match (mode, cell.found()) {
+            (SandboxMode::Strict, _) | (_, Some(Err(_))) => "no process of these pools is started",
+            _ => "their processes are started without these layers",
+        };
+        warn!(self.log, "layers of a cell are missing";
+              "pool" => self.names_of_pools(|other| Arc::ptr_eq(other, &cell)),
+              "error" => text,
+              "effect" => effect,
+              "remedy" => "docs/cells.md says what each layer needs; with sandbox = \"strict\" no \
+                           process is started if a layer is missing");
     }
 }
 
@@ -153,36 +179,6 @@ impl ProcManager {
         let names: Vec<&str> = named.map(|(_, pool)| &*pool.name).collect();
         names.join(", ")
     }
-
-    /// Warns of a cell's missing layers, unless already logged.
-    fn warn_of_missing(&mut self, cell: &Arc<TriedCell>) {
-        let text = match cell.found() {
-            None => return,
-            Some(Err(error)) => format!("the cell cannot be made: {error}"),
-            Some(Ok(layers)) => layers
-                .missing
-                .iter()
-                .map(|(layer, why)| format!("{layer}: {why}"))
-                .collect::<Vec<_>>()
-                .join("; "),
-        };
-        let mode = cell.trial.mode;
-        let told = &mut self.probes.told;
-        let is_enough = told.len() >= TOLD_MAX;
-        if text.is_empty() || is_enough || !told.insert(format!("{mode} {text}")) {
-            return;
-        }
-        let effect = match (mode, cell.found()) {
-            (SandboxMode::Strict, _) | (_, Some(Err(_))) => "no process of these pools is started",
-            _ => "their processes are started without these layers",
-        };
-        warn!(self.log, "layers of a cell are missing";
-              "pool" => self.names_of_pools(|other| Arc::ptr_eq(other, cell)),
-              "error" => text,
-              "effect" => effect,
-              "remedy" => "docs/cells.md says what each layer needs; with sandbox = \"strict\" no \
-                           process is started if a layer is missing");
-    }
 }
 
 #[cfg(test)]
@@ -202,7 +198,7 @@ mod tests {
     use crate::app::settings::manager_settings;
     use crate::config::{Config, LanguageCommand, PoolConfig};
     use crate::messages::pools::{PoolOrder, ReconfigurePool};
-    use crate::otp::supervisor::Stop;
+    use crate::otp::Stop;
     use crate::query_server::status::{PoolStatus, SandboxStatus};
     use child::Spawner;
     use test_support::eventually;

@@ -22,14 +22,13 @@ use super::{Opening, ProcManager};
 use crate::actors::language::StartContext;
 use crate::actors::opener::{Opener, StopOpening};
 use crate::messages::opener::{Exit, StartError};
-use crate::messages::pools::{ProcRevoked, SubscribeRevocation};
+use crate::messages::pools::{PoolError, ProcRevoked, SubscribeRevocation};
 use crate::messages::proc_manager::{
     OsProcIdle, ProcFailure, RetProc, SetThresholdTs, TeachOrResetDone, TerminateStaleProcs, What,
 };
-use crate::messages::process::{Fault, StopProc};
-use crate::metrics::{IsolateEvent, OpenFailure, ProcessMetrics, ReturnKind};
-use crate::otp::pid::ExitReason;
-use crate::otp::tell::Tell;
+use crate::messages::process::{Fault, StopProc, is_true};
+use crate::metrics::{IsolateEvent, OpenFailure, ProcessMetrics};
+use crate::otp::{ExitReason, Tell};
 use crate::query_server::call::{Call, Loan, call_log};
 use crate::query_server::child_log::LogTerms;
 use crate::query_server::isolates::IsolateTerms;
@@ -111,36 +110,36 @@ impl Handler<RetProc> for ProcManager {
     type Result = bool;
 
     fn handle(&mut self, msg: RetProc, ctx: &mut Self::Context) -> bool {
-        if !self.core.holds(msg.client, msg.proc, msg.token) {
-            return false;
-        }
-        let process = self
-            .procs
-            .get(&msg.proc)
-            .expect("PM-2: an assigned process is known");
-        let now = self.clock.now();
-        if msg.status == ReturnStatus::Fail {
-            // Set first, so that a prompt still on its way from the holder gets this error.
-            let told = PromptError::Exited(ExitReport::stopped(None));
-            process.shared.set_exit_error(told);
-        }
-        process.shared.unassign(now);
-        let condition = msg.condition(process);
-        process.shared.set(ProcFlag::TaughtByClient, false);
-        self.charge(msg.proc, ctx);
-        self.note_evicted(msg.proc, ctx);
-        self.rest_later(msg.proc, ctx);
         let RetProc {
             client,
             proc,
             token,
             status,
         } = msg;
-        self.metrics_of(proc.pool).returned(match status {
-            ReturnStatus::Ok => ReturnKind::Ok,
-            ReturnStatus::Fail => ReturnKind::Fail,
-            ReturnStatus::Lost => ReturnKind::Lost,
-        });
+        if !self.core.holds(client, proc, token) {
+            return false;
+        }
+        let process = self
+            .procs
+            .get(&proc)
+            .expect("PM-2: an assigned process is known");
+        let now = self.clock.now();
+        if status == ReturnStatus::Fail {
+            // Set first, so that a prompt still on its way from the holder gets this error.
+            let told = PromptError::Exited(ExitReport::stopped(None));
+            process.shared.set_exit_error(told);
+        }
+        process.shared.unassign(now);
+        let condition = match status {
+            ReturnStatus::Lost => process.shared.condition_on_loss(token),
+            ReturnStatus::Ok | ReturnStatus::Fail => process.shared.condition_on_return(),
+        };
+        process.shared.set(ProcFlag::TaughtByClient, false);
+        self.charge(proc, ctx);
+        self.note_evicted(proc, ctx);
+        self.rest_later(proc, ctx);
+        let metrics = self.metrics_of(proc.pool);
+        metrics.count().returns.one(status);
         self.turn(
             &mut Turn::at(now),
             Event::RetProc {
@@ -178,10 +177,13 @@ impl Handler<SetThresholdTs> for ProcManager {
 }
 
 impl Handler<TerminateStaleProcs> for ProcManager {
-    type Result = ();
+    type Result = Result<(), PoolError>;
 
-    fn handle(&mut self, _: TerminateStaleProcs, ctx: &mut Self::Context) {
+    fn handle(&mut self, msg: TerminateStaleProcs, ctx: &mut Self::Context) -> Self::Result {
+        self.named(&msg.name)?;
+        // No pool has idle stale processes (PM-13), so this can apply to all pools.
         self.event(Event::TerminateStaleProcs, ctx);
+        Ok(())
     }
 }
 
@@ -200,13 +202,12 @@ impl ProcManager {
         let pool = self.pools.at(proc.pool);
         let language = pool.language.clone();
         let timeout = pool.section.start_timeout;
-        // TERM is sent after half of the doubled time, and KILL at its end.
-        let stop_grace = pool.section.stop_grace.map(|grace| grace * 2);
         let stop_send = pool.section.stop_send.as_str();
         let stop_send = (!stop_send.is_empty()).then(|| Arc::from(stop_send));
         let Some(starter) = self.settings.languages.get(&language) else {
             // The language was removed from the configuration while the request waited.
-            self.metrics_of(proc.pool).open_failed(OpenFailure::Client);
+            let metrics = self.metrics_of(proc.pool);
+            metrics.count().open_failures.one(OpenFailure::Client);
             let reason = "the language is not configured any more".into();
             let reason = Err(StartError::new(reason, Fault::Client));
             return ctx.notify(Exit { proc, reason });
@@ -221,7 +222,9 @@ impl ProcManager {
             owner: self.pid_guard.pid(),
             prompt_timeout: self.settings.os_process_timeout,
             idle_limit: self.settings.idle_limit,
-            stop_grace: stop_grace.unwrap_or(self.settings.stop_grace),
+            // TERM is sent after half of the doubled time, and KILL at its end.
+            stop_grace: (pool.section.stop_grace)
+                .map_or(self.settings.stop_grace, |grace| grace * 2),
             stop_send,
             line_bytes_max: self.settings.line_bytes_max,
             cell: CellTerms::clone(&pool.cell_terms),
@@ -300,7 +303,7 @@ impl ProcManager {
             let loan = call.as_ref().map(Loan::of_lesson);
             let answer = process.prompt_for(loan, MANAGER_TOKEN, line, None).await;
             let result = match answer {
-                Ok(answer) if answer.trim_ascii() == b"true" => Ok(()),
+                Ok(answer) if is_true(&answer) => Ok(()),
                 Ok(answer) => {
                     let text = String::from_utf8_lossy(&answer);
                     let reason = format!("it answered {} instead of true", shorten(&text));
@@ -322,8 +325,8 @@ impl ProcManager {
         let process = self.procs.get(&proc);
         let tenants = process.map_or_else(Vec::new, |process| process.shared.take_evicted());
         if !tenants.is_empty() {
-            let metrics = self.metrics_of(proc.pool);
-            (tenants.iter()).for_each(|_| metrics.isolate(IsolateEvent::Evicted));
+            let isolates = &self.metrics_of(proc.pool).count().isolates;
+            (tenants.iter()).for_each(|_| isolates.one(IsolateEvent::Evicted));
             self.event(Event::Evicted { proc, tenants }, ctx);
         }
     }

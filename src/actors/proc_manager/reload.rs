@@ -24,9 +24,8 @@ use crate::config::PoolConfig;
 use crate::query_server::abilities::Abilities;
 use crate::query_server::language::LanguageName;
 use child::cell::terms::CellTerms;
-use policy::exchange::ExchangeWatch;
 use policy::pool::{
-    ConfiguredName, Event, Follow, PoolId, PoolKind, PoolSettings, RemoveMode, follow, keeps_out,
+    ConfiguredName, Event, Follow, PoolId, PoolKind, PoolSettings, RemoveMode, follow,
 };
 
 /// Maximum pools updated in one turn, about a millisecond of work. The first turn also updates languages' own pools.
@@ -269,7 +268,9 @@ impl ProcManager {
         id: Option<PoolId>,
     ) -> (Arc<PoolConfig>, bool) {
         let others = self.pools.other_of_group(&section, id);
-        let Some(other) = keeps_out(language, others.map(|other| &other.language)) else {
+        let others = others.map(|other| &other.language);
+        // All requests to a group must get the same language.
+        let Some(other) = others.filter(|other| *other != language) else {
             return (section, false);
         };
         warn!(self.log, "pool cannot join its group";
@@ -303,7 +304,6 @@ impl ProcManager {
             cell: None,
             log: Arc::default(),
             told: Told::default(),
-            exchanges: ExchangeWatch::default(),
             lender: None,
             failure: None,
             is_kept_out: false,

@@ -21,15 +21,15 @@ use crate::messages::proc_manager::{
     GetLanguage, GetProc, GetProcCount, GetProcError, GetResetConfig, GetStaleProcCount, Lease,
     Lender, ProcFailure, Require, Want,
 };
-use crate::metrics::{PoolMetrics, Refused, ReturnKind};
-use crate::otp::deferred::{Deferred, Replier, deferred};
+use crate::metrics::{PoolMetrics, Refused};
+use crate::otp::{Deferred, Replier, deferred};
 use crate::query_server::abilities::{Ability, Finding};
 use crate::query_server::call::Call;
 use crate::query_server::proc_shared::{ProcFlag, PromptBound};
 use crate::query_server::prompt;
 use policy::pool::{
-    ClientId, Event, Phase, PoolId, ProcId, Refusal, RequestId, Select, Target, Tenant,
-    TenantBound, Token,
+    ClientId, Event, Phase, PoolId, ProcId, Refusal, RequestId, ReturnStatus, Select, Target,
+    Tenant, TenantBound, Token,
 };
 use policy::time::Timestamp;
 
@@ -190,33 +190,29 @@ impl ProcManager {
         let Some(limits) = limits else {
             return Ok(());
         };
-        self.pools
-            .members_of(target)
-            .into_iter()
-            .try_for_each(|id| self.permit_pool(id, limits))
-    }
-
-    fn permit_pool(&self, id: PoolId, limits: &CallerLimits) -> Result<(), GetProcError> {
-        let pool = self.pools.at(id);
-        let (name, language) = (&pool.name, &pool.language);
-        let is_external = self.settings.external.contains(language);
-        let is_among = |pools: &[String]| pools.iter().any(|known| **known == **name);
-        let reason = match &limits.pools {
-            Some(pools) if !is_among(pools) => format!(
-                "the pool '{name}' is not among the pools of this user: name one of {}",
-                pools.join(", ")
-            ),
-            _ if is_external && limits.built_in_only => format!(
-                "'{language}' is a command of the configuration, and a design document of another database \
-                 may only use built-in languages: let the source run the filter (`filter_at`), or use a selector"
-            ),
-            _ if is_external && !pool.section.callers => format!(
-                "the pool '{name}' runs a command of the configuration, which only administrators \
-                 may call: set callers = true in [pools.{name}] to let callers use it"
-            ),
-            _ => return Ok(()),
-        };
-        Err(GetProcError::NotForCaller(reason))
+        for id in self.pools.members_of(target) {
+            let pool = self.pools.at(id);
+            let (name, language) = (&pool.name, &pool.language);
+            let is_external = self.settings.external.contains(language);
+            let is_among = |pools: &[String]| pools.iter().any(|known| **known == **name);
+            let reason = match &limits.pools {
+                Some(pools) if !is_among(pools) => format!(
+                    "the pool '{name}' is not among the pools of this user: name one of {}",
+                    pools.join(", ")
+                ),
+                _ if is_external && limits.built_in_only => format!(
+                    "'{language}' is a command of the configuration, and a design document of another database \
+                     may only use built-in languages: let the source run the filter (`filter_at`), or use a selector"
+                ),
+                _ if is_external && !pool.section.callers => format!(
+                    "the pool '{name}' runs a command of the configuration, which only administrators \
+                     may call: set callers = true in [pools.{name}] to let callers use it"
+                ),
+                _ => continue,
+            };
+            return Err(GetProcError::NotForCaller(reason));
+        }
+        Ok(())
     }
 
     /// Returns whether a pool's processes have an ability; `None` if a probe is needed.
@@ -291,7 +287,7 @@ impl ProcManager {
         let db = self.bounded_tenant(request);
         let bound = self.prompt_bound(db.as_deref());
         let (client, waited) = (request.client, turn.now.since(request.asked));
-        self.metrics_of(proc.pool).acquired(waited);
+        self.metrics_of(proc.pool).count().wait.observe(waited);
         let process = self
             .procs
             .get(&proc)
@@ -461,7 +457,8 @@ impl ProcManager {
             .into_iter()
             .filter_map(|proc| {
                 let shared = &self.procs.get(&proc)?.shared;
-                self.metrics_of(proc.pool).returned(ReturnKind::Lost);
+                let metrics = self.metrics_of(proc.pool);
+                metrics.count().returns.one(ReturnStatus::Lost);
                 let condition = shared.condition_on_loss(shared.token()?);
                 shared.set(ProcFlag::TaughtByClient, false);
                 shared.unassign(now);
@@ -482,12 +479,13 @@ impl ProcManager {
 }
 
 fn count_refusal(metrics: &PoolMetrics, why: Refusal) {
-    match why {
-        Refusal::Timeout { phase } => metrics.request_timed_out(phase),
-        Refusal::PoolBusy => metrics.refused(Refused::Busy),
-        Refusal::TenantBusy => metrics.refused(Refused::Tenant),
-        Refusal::Throttled { .. } => metrics.refused(Refused::Throttled),
-        Refusal::PoolRemoved | Refusal::NoPool => metrics.refused(Refused::Removed),
-        Refusal::SpawnFailed | Refusal::TeachFailed | Refusal::ShuttingDown => {}
-    }
+    let refused = match why {
+        Refusal::Timeout { phase } => return metrics.request_timed_out(phase),
+        Refusal::PoolBusy => Refused::Busy,
+        Refusal::TenantBusy => Refused::Tenant,
+        Refusal::Throttled { .. } => Refused::Throttled,
+        Refusal::PoolRemoved | Refusal::NoPool => Refused::Removed,
+        Refusal::SpawnFailed | Refusal::TeachFailed | Refusal::ShuttingDown => return,
+    };
+    metrics.count().refusals.one(refused);
 }

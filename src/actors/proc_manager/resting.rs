@@ -15,6 +15,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use slog::warn;
 
 use super::ProcManager;
+use crate::query_server::call::micros;
 use crate::query_server::proc_shared::ProcShared;
 use child::usage::{self, Activity};
 use policy::pool::ProcId;
@@ -175,7 +176,7 @@ impl ProcManager {
         if used > REST_CPU_MAX || settling.looks > ACTIVITY_LOOKS_MAX {
             warn!(self.log, "a query server ran while nobody held it, and is killed";
                   "generation" => proc.number, "pool" => &*self.pools.at(proc.pool).name,
-                  "cpu_us" => u64::try_from(used.as_micros()).unwrap_or(u64::MAX),
+                  "cpu_us" => micros(used),
                   "because" => "a function left processes behind that go on when they are stopped");
             return self.stop(proc, false, None);
         }

@@ -1,25 +1,33 @@
-//! A snapshot of the pools, for display and for programs.
+//! The state of the pools: a snapshot for display and for programs, a pool's current state for services, and the last
+//! failures and limits of pools in the operator's terms.
 //!
-//! SUMMARY   The manager copies numbers and shares strings; the caller converts them to a [`DaemonStatus`].
-//! PROMISES  Work that is slow with many pools is not done on the manager's thread.
+//! SUMMARY   For a snapshot the manager copies numbers and shares strings; the caller converts them to a
+//!           [`DaemonStatus`].
+//! PROMISES  Work that is slow with many pools is not done on the manager's thread. A watcher of a pool gets every
+//!           change, and only changes, in the turn in which it happens; its channel ends with the pool.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use actix::prelude::*;
 use serde_json::{Map, Value};
+use tokio::sync::watch;
 
 use super::{ManagerSettings, ProcManager, milliseconds};
-use crate::config::PoolConfig;
-use crate::messages::ps::{KnownHolder, ProcName};
+use crate::config::{PoolConfig, language_name};
+use crate::messages::pools::{PoolState, WatchPool};
+use crate::messages::ps::{KnownHolder, proc_name};
 use crate::metrics::ServiceState;
 use crate::query_server::abilities::Abilities;
 use crate::query_server::language::LanguageName;
 use crate::query_server::status::{DaemonStatus, PoolStatus, ProcStatus, Totals};
 use crate::query_server::tried_cell::TriedCell;
 use policy::pool::{
-    PoolId, PoolStatus as CoreStatus, PoolTotals, ProcPhase, RemoveMode, StopReason,
+    PoolId, PoolKind, PoolStatus as CoreStatus, PoolTotals, Pools, StopReason, Target,
 };
+
+/// Maximum characters of a recorded failure.
+const FAILURE_CHARACTERS: usize = 1000;
 
 /// Requests a snapshot of the pools, which the caller converts.
 #[derive(Clone, Debug, Default, Message)]
@@ -117,8 +125,7 @@ impl PoolsSnapshot {
         let find = |name: &str| {
             pools
                 .iter()
-                .filter(|pool| pool.name == name)
-                .find(|pool| pool.removing.is_none())
+                .find(|pool| pool.name == name && pool.removing.is_none())
         };
         let services = self.services.iter();
         DaemonStatus {
@@ -147,13 +154,7 @@ impl KnownPool {
             stopping: status.stopping,
             waiting: status.waiting,
             longest_wait_ms: milliseconds(status.longest_wait),
-            removing: status.removing.map(|mode| {
-                match mode {
-                    RemoveMode::Graceful => "graceful",
-                    RemoveMode::Immediate => "immediate",
-                }
-                .to_owned()
-            }),
+            removing: status.removing.map(|mode| <&str>::from(mode).to_owned()),
             throttled_ms: status.throttled.map(milliseconds),
             failure: self.failure.as_deref().map(str::to_owned),
             stressed_ms: status.stressed.map(milliseconds),
@@ -191,44 +192,26 @@ impl KnownPool {
             .procs
             .iter()
             .zip(&self.procs)
-            .map(|(proc, (os_pid, holder))| {
-                let name = ProcName {
-                    pool: &self.name,
-                    proc: proc.proc,
-                };
-                ProcStatus {
-                    name: name.to_string(),
-                    os_pid: *os_pid,
-                    state: match proc.phase {
-                        ProcPhase::Idle => "idle",
-                        ProcPhase::Assigned => "assigned",
-                        ProcPhase::Teaching => "teaching",
-                    }
-                    .into(),
-                    db: proc.db.as_deref().map(str::to_owned),
-                    ddocs: proc.ddocs as usize,
-                    isolates: proc.isolates,
-                    uses: proc.uses,
-                    age_ms: milliseconds(proc.age),
-                    idle_ms: proc.idle.map_or(0, milliseconds),
-                    holder: holder.as_ref().map(KnownHolder::describe),
-                    memory: proc.memory,
-                }
+            .map(|(proc, (os_pid, holder))| ProcStatus {
+                name: proc_name(&self.name, proc.proc),
+                os_pid: *os_pid,
+                state: <&str>::from(proc.phase).to_owned(),
+                db: proc.db.as_deref().map(str::to_owned),
+                ddocs: proc.ddocs as usize,
+                isolates: proc.isolates,
+                uses: proc.uses,
+                age_ms: milliseconds(proc.age),
+                idle_ms: proc.idle.map_or(0, milliseconds),
+                holder: holder.as_ref().map(KnownHolder::describe),
+                memory: proc.memory,
             })
             .collect()
     }
 }
 
 fn totals(totals: &PoolTotals) -> Totals {
-    let recycled = [
-        ("uses", StopReason::Uses),
-        ("age", StopReason::Age),
-        ("memory", StopReason::Memory),
-        ("memory_hard", StopReason::MemoryHard),
-        ("culled", StopReason::Culled),
-        ("idle", StopReason::Idle),
-        ("stress", StopReason::Stress),
-    ];
+    use StopReason::{Age, Culled, Idle, Memory, MemoryHard, Stress, Uses};
+    let recycled = [Uses, Age, Memory, MemoryHard, Culled, Idle, Stress];
     Totals {
         taken: totals.taken,
         returned: totals.returned,
@@ -244,8 +227,61 @@ fn totals(totals: &PoolTotals) -> Totals {
         timed_out: totals.timed_out,
         busy: totals.busy,
         recycled: recycled
-            .into_iter()
-            .map(|(name, why)| (name.to_owned(), totals.stopped(why)))
-            .collect(),
+            .map(|why| (<&str>::from(why).to_owned(), totals.stopped(why)))
+            .into(),
+    }
+}
+
+impl Handler<WatchPool> for ProcManager {
+    type Result = Option<watch::Receiver<PoolState>>;
+
+    fn handle(&mut self, msg: WatchPool, _: &mut Self::Context) -> Self::Result {
+        let pool = self.pools.find(&language_name(&msg.pool))?;
+        let watchers = self.watchers.entry(pool);
+        let watchers = watchers.or_insert_with(|| watch::Sender::new(state(&self.core, pool)));
+        Some(watchers.subscribe())
+    }
+}
+
+/// Failures and limits of pools, in the operator's terms, and their watchers.
+impl ProcManager {
+    /// Records how a process failed, for requests refused because of it.
+    pub(super) fn note_failure(&mut self, pool: PoolId, how: &str) {
+        let pool = self.pools.at_mut(pool);
+        let text = format!("{}: {how}", pool.command);
+        let text: String = text.chars().take(FAILURE_CHARACTERS).collect();
+        pool.failure = Some(Arc::from(text));
+    }
+
+    /// Returns the limit that prevents more processes, in the operator's terms.
+    pub(super) fn limit_of(&self, target: Target) -> Arc<str> {
+        let label = self.pools.label(target);
+        if let Target::Group(_) = target {
+            return format!("max of a pool of the group '{label}'").into();
+        }
+        let pool = self.pools.of_target(target).map(|id| self.pools.at(id));
+        match pool {
+            Some(pool) if pool.kind == PoolKind::Language && pool.section.max.is_none() => {
+                Arc::from("os_process_limit")
+            }
+            _ => format!("max of the pool '{label}'").into(),
+        }
+    }
+
+    /// Sends changes of a pool to its watchers.
+    pub(super) fn tell_watchers(&mut self) {
+        let core = &self.core;
+        self.watchers.retain(|pool, watchers| {
+            let now = state(core, *pool);
+            watchers.send_if_modified(|state| std::mem::replace(state, now) != now);
+            !watchers.is_closed()
+        });
+    }
+}
+
+fn state(core: &Pools, pool: PoolId) -> PoolState {
+    PoolState {
+        pool: core.snapshot(pool),
+        stress: core.is_stressed(pool),
     }
 }

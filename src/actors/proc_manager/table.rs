@@ -19,7 +19,6 @@ use crate::query_server::child_log::PoolLog;
 use crate::query_server::language::LanguageName;
 use crate::query_server::tried_cell::TriedCell;
 use child::cell::terms::CellTerms;
-use policy::exchange::ExchangeWatch;
 use policy::pool::{GroupId, LanguageId, PoolId, PoolKind, PoolSettings, Target};
 
 /// The actor's part of a pool's state; the core has the rest.
@@ -42,8 +41,6 @@ pub(super) struct Pool {
     pub log: Arc<PoolLog>,
     /// Limits its log records.
     pub told: Told,
-    /// Tracks whether its databases take processes from each other.
-    pub exchanges: ExchangeWatch,
     /// Shared by all borrowers of its processes; created for the first one.
     pub lender: Option<Arc<Lender>>,
     /// The last failed start: command, exit, last output.
@@ -184,13 +181,6 @@ impl PoolTable {
         self.by_name.get(name).copied()
     }
 
-    /// Finds, by its name, a pool that is being removed.
-    pub fn find_going(&self, name: &str) -> Option<PoolId> {
-        self.iter()
-            .find(|(_, pool)| pool.is_going && *pool.name == *name)
-            .map(|(id, _)| id)
-    }
-
     /// Finds a language's own pool.
     pub fn own(&self, language: &LanguageName) -> Option<PoolId> {
         self.own.get(language).copied()
@@ -225,7 +215,7 @@ impl PoolTable {
     /// Finds the pools that may serve a request, and one of them, for properties that all share.
     pub fn resolve(&self, want: &Want) -> Result<(Target, PoolId), GetProcError> {
         let spoken = want.spoken();
-        match &want.from {
+        let (found, what, name) = match &want.from {
             TakeFrom::Own | TakeFrom::Any => {
                 let Some(language) = spoken else {
                     let reason = "neither a language nor a pool is named".to_owned();
@@ -242,11 +232,11 @@ impl PoolTable {
                     .iter()
                     .position(|known| known == language)
                     .expect("PM-1: a language with a pool has a number");
-                Ok((Target::Any(LanguageId(number as u32)), own))
+                return Ok((Target::Any(LanguageId(number as u32)), own));
             }
             TakeFrom::Pool(name) => {
                 let found = self.find(name).map(|id| (Target::Pool(id), id));
-                self.require_spoken(found, "pool", name, spoken)
+                (found, "pool", name)
             }
             TakeFrom::Group(name) => {
                 let group = self.groups.by_name.get(name);
@@ -254,19 +244,10 @@ impl PoolTable {
                     let first = *group.members.first()?;
                     Some((Target::Group(group.number), first))
                 });
-                self.require_spoken(found, "group of pools", name, spoken)
+                (found, "group of pools", name)
             }
-        }
-    }
-
-    /// Requires that a named pool or group exists and has the requested language.
-    fn require_spoken(
-        &self,
-        found: Option<(Target, PoolId)>,
-        what: &str,
-        name: &str,
-        spoken: Option<&LanguageName>,
-    ) -> Result<(Target, PoolId), GetProcError> {
+        };
+        // A named pool or group must exist and have the requested language.
         let missing = || format!("there is no {what} named '{name}'");
         match (found, spoken) {
             (None, _) => Err(GetProcError::NoSuchPool(missing())),

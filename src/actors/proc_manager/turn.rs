@@ -123,7 +123,7 @@ impl ProcManager {
         self.actions = actions;
         turn.cause = None;
         self.tell_watchers();
-        self.warn_if_full(turn.now);
+        self.warn_if_full();
         self.watch_deadline(turn.now, ctx);
     }
 
@@ -132,7 +132,8 @@ impl ProcManager {
             &action
             && select.as_ref().is_some_and(|select| select.is_new)
         {
-            self.metrics_of(proc.pool).isolate(IsolateEvent::Made);
+            let metrics = self.metrics_of(proc.pool);
+            metrics.count().isolates.one(IsolateEvent::Made);
         }
         match action {
             PoolAction::Open { proc, .. } => self.open(proc, ctx),
@@ -146,7 +147,7 @@ impl ProcManager {
                 self.help(proc, line, None, ctx);
             }
             PoolAction::Forget { proc } => {
-                self.metrics_of(proc.pool).forgets();
+                self.metrics_of(proc.pool).count().forgets.one();
                 let line = prompt::forget(&self.settings.reset_config);
                 self.help(proc, line, None, ctx);
             }
@@ -167,7 +168,7 @@ impl ProcManager {
             PoolAction::PoolGone { pool } => self.pool_gone(pool),
             PoolAction::Warn(pool, warning) => self.warn(pool, warning, turn.now),
             PoolAction::Stop { proc, why } => {
-                self.metrics_of(proc.pool).stopped(why);
+                self.metrics_of(proc.pool).count().stops.one(why);
                 self.stop(proc, why.is_polite(), None);
             }
         }

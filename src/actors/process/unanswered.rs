@@ -11,15 +11,12 @@ use std::time::Duration;
 use actix_rt::time::Instant;
 use bytes::Bytes;
 
-use crate::messages::process::{AnswerTo, ProcShared, PromptError};
+use crate::messages::process::{AnswerTo, ProcShared, PromptError, RESET_FAILED};
 use crate::metrics::LanguageMetrics;
 use crate::query_server::call::{Call, Loan};
 use crate::query_server::proc_shared::ProcFlag;
 use crate::query_server::prompt::{Command, leaves_list_open};
 use crate::query_server::prompt_error::TOO_MANY_ANSWERS;
-
-/// The fault of a process that answers the first `reset` after another holder with anything but `true`.
-const RESET_FAILED: &str = "an answer to reset other than true";
 
 /// The unanswered commands of one message.
 pub(super) struct UnansweredPrompt {

@@ -91,14 +91,6 @@ impl Checkpoints {
     fn has_news(&self) -> bool {
         self.use_checkpoints && self.progress.has_news()
     }
-
-    fn made(&mut self, made: Made) -> Result<(), CheckpointError> {
-        self.sides = Some(made.sides);
-        let body = made.body?;
-        self.progress.commit(made.through);
-        self.result = body.with_front(&[]).to_raw();
-        Ok(())
-    }
 }
 
 impl ReplicationJob {
@@ -204,8 +196,12 @@ impl ReplicationJob {
             return;
         };
         let then = running.then;
-        match running.checkpoints.made(made) {
-            Ok(()) => {
+        let checkpoints = &mut running.checkpoints;
+        checkpoints.sides = Some(made.sides);
+        match made.body {
+            Ok(body) => {
+                checkpoints.progress.commit(made.through);
+                checkpoints.result = body.with_front(&[]).to_raw();
                 self.report_progress(ctx);
                 // More work may have been done meanwhile.
                 match then {

@@ -18,11 +18,11 @@ use super::opening::Opened;
 use super::reports::Reports;
 use super::{PartNews, ReplicationJob};
 use crate::messages::replication_job::JobStart;
-use crate::otp::tell::Tell;
-use replication::changes::feed::Row;
+use crate::otp::Tell;
+use replication::changes::feed::{Change, Row};
 use replication::changes::query::FeedQuery;
 use replication::changes::queue::{self, Consumer, QueueLimits};
-use replication::changes::reader::{Change, ChangesReader};
+use replication::changes::reader::ChangesReader;
 use replication::counters::{Counter, Counters, RunCounters};
 use replication::crash::Crash;
 use replication::db_updates::Subscription;
@@ -195,7 +195,7 @@ fn subscription(
 
 /// Deals out batches until there are no more, and then notifies every worker.
 async fn manage(
-    changes: Consumer<Change>,
+    changes: Consumer,
     mut requests: mpsc::Receiver<BatchRequest>,
     job: Addr<ReplicationJob>,
     most: usize,
@@ -211,7 +211,7 @@ async fn manage(
 
 /// Waits for changes that need a worker, and returns them; `None` at the end.
 async fn next_batch(
-    changes: &Consumer<Change>,
+    changes: &Consumer,
     job: &Addr<ReplicationJob>,
     most: usize,
     number: &mut BatchNumber,

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use super::ReplicationJob;
 use crate::messages::replication_job::{JobEnd, JobEvent, JobNews, JobProgress, JobStart};
-use crate::otp::tell::Tell;
+use crate::otp::Tell;
 use policy::schedule::Run;
 use replication::crash::Crash;
 use replication::open::changes_pending;
@@ -128,10 +128,14 @@ impl ReplicationJob {
     }
 
     pub(super) fn report_start(&mut self, ctx: &mut Context<Self>) {
+        self.report(JobNews::Started);
+        self.ask_pending(ctx);
+    }
+
+    fn report(&mut self, news: fn(JobProgress) -> JobNews) {
         if let Some(progress) = self.progress_now() {
             self.reports.last = Some(Instant::now());
-            self.reports.tell(JobNews::Started(progress));
-            self.ask_pending(ctx);
+            self.reports.tell(news(progress));
         }
     }
 
@@ -164,10 +168,7 @@ impl ReplicationJob {
 
     fn report_now(&mut self) {
         self.reports.is_due = false;
-        if let Some(progress) = self.progress_now() {
-            self.reports.last = Some(Instant::now());
-            self.reports.tell(JobNews::Progress(progress));
-        }
+        self.report(JobNews::Progress);
     }
 
     /// Polls the source for pending changes, at most once per connection timeout.

@@ -7,21 +7,20 @@ use actix::fut::wrap_future;
 use actix::prelude::*;
 use slog::{info, warn};
 
-use super::ReplicationScheduler;
 use super::entry::JobEntry;
+use super::{ReplicationScheduler, SHUTDOWN_NOW_MAX};
 use crate::actors::past_writer::PastWriter;
-use crate::messages::replication_job::{ChildEnded, JobEnd, JobEvent, JobNews};
+use crate::messages::replication_job::{ChildEnded, JobEnd, JobEvent, JobNews, TerminateChild};
 use crate::messages::replication_scheduler::{
     ADDS_MAX, AddJob, AddJobError, AddJobs, Added, Configure, Counts, GetCounts, GetJob, GetJobs,
     GetJobsById, GetRunTroubles, JOBS_MAX, JobInfo, JobList, LoseJob, ORDERS_MAX, OrderJobs,
     RemoveJob, Reschedule, RunTroubles, Stalled, Subscribe,
 };
-use crate::otp::deferred::{Deferred, deferred};
-use crate::otp::pid::{Down, ExitReason};
-use crate::otp::supervisor::Stop;
+use crate::otp::{Deferred, Down, ExitReason, Stop, Tell, deferred};
 use crate::replicator::JobOrder;
 use policy::ownership::DocId;
-use policy::schedule::{Event, JobId, Level, NewJob, Run, Server};
+use policy::schedule::{End, Event, JobId, Level, NewJob, Run, Server};
+use replication::crash::Crash;
 use replication::endpoint::SlowServer;
 use replication::id::ReplicationId;
 use replication::spec::{DocRef, Replication};
@@ -445,7 +444,30 @@ impl Handler<ChildEnded> for ReplicationScheduler {
     type Result = ();
 
     fn handle(&mut self, msg: ChildEnded, ctx: &mut Self::Context) {
-        self.run_ended(msg, ctx);
+        let Some(row) = self.runs.remove(&msg.run) else {
+            return;
+        };
+        let ending = row.end.unwrap_or_else(|| match msg.reason {
+            Ok(ExitReason::Shutdown) => JobEnd::Stopped,
+            Ok(reason) => JobEnd::Crashed(Crash::JobDied(reason.to_string())),
+            Err(crash) => JobEnd::Crashed(crash),
+        });
+        let end = match &ending {
+            JobEnd::Normal(completed) => {
+                self.note_progress(msg.run, &row.id, completed.progress.clone());
+                End::Normal
+            }
+            JobEnd::Stopped => End::Stopped,
+            JobEnd::Crashed(crash) => self.crashed(&row.id, crash),
+        };
+        self.ending = Some(ending);
+        self.event(Event::Exited { run: msg.run, end }, ctx);
+        self.ending = None;
+        for waiting in row.gone {
+            // The caller may be gone.
+            let _ = waiting.send(true);
+        }
+        self.finish_shutdown(ctx);
     }
 }
 
@@ -475,7 +497,10 @@ impl Handler<Stop> for ReplicationScheduler {
         self.shutting_down = true;
         self.event(Event::Shutdown, ctx);
         if msg.now {
-            self.hurry();
+            for run in self.runs.keys().copied() {
+                let within = SHUTDOWN_NOW_MAX;
+                self.supervisor().tell(TerminateChild { run, within });
+            }
         }
         self.finish_shutdown(ctx);
     }

@@ -21,13 +21,13 @@ use super::fleet::OtherJob;
 use super::list::Whose;
 use super::orders::{AnyOrder, Ordered, Outcome};
 use super::statuses::replication_id;
-use super::{Job, ReplicatorApi, ReplicatorError};
+use super::{Job, ReplicatorApi, ReplicatorError, ReplicatorResult};
 use crate::messages::replication_scheduler::{ORDERS_MAX, OrderJobs, RemoveJob};
-use crate::otp::clock::system_time;
+use crate::otp::system_time;
+use crate::replicator::JobOrder;
 use crate::replicator::document::Person;
 use crate::replicator::kept::Kept;
 use crate::replicator::selection::{Groups, JobFacts, Selection};
-use crate::replicator::{JobOrder, Loading};
 use policy::schedule::{Level, Pause};
 use replication::id::ReplicationId;
 use store::Edit;
@@ -121,7 +121,7 @@ impl ReplicatorApi {
         order: JobOrder,
         whose: &Whose,
         person: &Person,
-    ) -> Result<OrderedJob, ReplicatorError> {
+    ) -> ReplicatorResult<OrderedJob> {
         let found = match self.find(name, whose).await {
             Err(ReplicatorError::Missing) if order == JobOrder::Restart => {
                 return self.restart_doc(name, whose, person).await;
@@ -156,7 +156,7 @@ impl ReplicatorApi {
         name: &str,
         whose: &Whose,
         person: &Person,
-    ) -> Result<OrderedJob, ReplicatorError> {
+    ) -> ReplicatorResult<OrderedJob> {
         let mut selection = Selection::new(&JobSelection {
             patterns: vec![name.to_owned()],
             ..JobSelection::default()
@@ -200,7 +200,7 @@ impl ReplicatorApi {
         order: &BulkOrder,
         whose: &Whose,
         person: &Person,
-    ) -> Result<BulkAnswer, ReplicatorError> {
+    ) -> ReplicatorResult<BulkAnswer> {
         let wrong = |text: &str| ReplicatorError::Selection(text.to_owned());
         let what = AnyOrder::of(order.order, order.priority)
             .ok_or_else(|| wrong("the order priority takes a priority from -128 to 127"))?;
@@ -224,11 +224,8 @@ impl ReplicatorApi {
         }
         let mut answer = BulkAnswer {
             total,
-            loading: loading != Loading::Done,
-            unknown: match loading {
-                Loading::Done => 0,
-                Loading::Documents(count) => count,
-            },
+            loading: loading.is_some(),
+            unknown: loading.unwrap_or(0),
             missing: selection.into_missing(),
             groups: groups.into_groups(),
             ..BulkAnswer::default()
@@ -266,7 +263,7 @@ impl ReplicatorApi {
         order: &BulkOrder,
         selection: &mut Selection,
         whose: &Whose,
-    ) -> Result<Selected, ReplicatorError> {
+    ) -> ReplicatorResult<Selected> {
         let mut selected = Selected::default();
         self.fresh_fleet().await;
         self.each_selected(selection, whose, |job, facts| {
@@ -288,8 +285,8 @@ impl ReplicatorApi {
         Ok(selected)
     }
 
-    /// Waits until all jobs are known, at most [`LOADING_MAX`]. Returns what is still unknown.
-    async fn wait_for_all(&self) -> Loading {
+    /// Waits until all jobs are known, at most [`LOADING_MAX`]. Returns the number of documents still unknown, if any.
+    async fn wait_for_all(&self) -> Option<usize> {
         let states = &self.database().states;
         if self.is_loading() {
             // The rest is reported as unknown.
@@ -305,7 +302,7 @@ impl ReplicatorApi {
         order: JobOrder,
         jobs: &[ToOrder],
         person: &Person,
-    ) -> Result<Vec<Outcome>, ReplicatorError> {
+    ) -> ReplicatorResult<Vec<Outcome>> {
         let by = name_of(person);
         let others = jobs.iter().filter_map(ToOrder::other).collect();
         let mut others = self
@@ -354,7 +351,7 @@ impl ReplicatorApi {
         doc: &str,
         known: Option<&Kept>,
         by: &Arc<str>,
-    ) -> Result<(), ReplicatorError> {
+    ) -> ReplicatorResult<()> {
         let store = &self.database().store;
         let before = match known.filter(|_| self.fleet().is_none()) {
             Some(known) => known.clone(),
@@ -389,7 +386,7 @@ impl ReplicatorApi {
         &self,
         jobs: &[ToOrder],
         person: &Person,
-    ) -> Result<Vec<Outcome>, ReplicatorError> {
+    ) -> ReplicatorResult<Vec<Outcome>> {
         let others = jobs
             .iter()
             .filter(|job| job.doc.is_none())

@@ -6,7 +6,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::sync::oneshot;
 
-use super::{Job, ReplicatorApi, ReplicatorError, Whose};
+use super::{Job, ReplicatorApi, ReplicatorError, ReplicatorResult, Whose};
 use crate::actors::replicator_documents::identify;
 use crate::messages::replication_job::JobEnd;
 use crate::messages::replication_scheduler::{AddJob, AddJobError, GetJob, JobInfo};
@@ -31,11 +31,7 @@ impl ReplicatorApi {
     ///
     /// # Errors
     /// See [`ReplicatorError`].
-    pub async fn replicate(
-        &self,
-        body: &Value,
-        person: &Person,
-    ) -> Result<Replicated, ReplicatorError> {
+    pub async fn replicate(&self, body: &Value, person: &Person) -> ReplicatorResult<Replicated> {
         refuse_bare_names(body)?;
         let role = person.is_admin.then(|| "_admin".to_owned());
         let user = UserCtx {
@@ -53,7 +49,7 @@ impl ReplicatorApi {
         }
     }
 
-    async fn identify(&self, replication: &Replication) -> Result<ReplicationId, ReplicatorError> {
+    async fn identify(&self, replication: &Replication) -> ReplicatorResult<ReplicationId> {
         // Errors of the store are reported as such.
         self.options.identity.get(&self.database().store).await?;
         identify(&self.options, replication)
@@ -61,7 +57,7 @@ impl ReplicatorApi {
             .map_err(|error| ReplicatorError::Filter(error.text))
     }
 
-    async fn start(&self, replication: Replication) -> Result<Replicated, ReplicatorError> {
+    async fn start(&self, replication: Replication) -> ReplicatorResult<Replicated> {
         let id = self.identify(&replication).await?;
         let is_continuous = replication.options.continuous;
         let (waiter, end) = oneshot::channel();
@@ -86,11 +82,7 @@ impl ReplicatorApi {
     }
 
     /// Cancels a job, which only its owner and administrators can see; one of another daemon through that daemon.
-    async fn cancel(
-        &self,
-        id: ReplicationId,
-        person: &Person,
-    ) -> Result<Replicated, ReplicatorError> {
+    async fn cancel(&self, id: ReplicationId, person: &Person) -> ReplicatorResult<Replicated> {
         let found = self.scheduler(GetJob { id: id.clone() }).await?;
         let job = if found.is_none() && self.fleet().is_some() {
             let whose = match (person.is_admin, &person.name) {
@@ -120,7 +112,7 @@ impl ReplicatorApi {
 }
 
 /// Refuses bare names of databases, for which CouchDB uses its own databases.
-fn refuse_bare_names(body: &Value) -> Result<(), ReplicatorError> {
+fn refuse_bare_names(body: &Value) -> ReplicatorResult<()> {
     for side in ["source", "target"] {
         let url = match &body[side] {
             Value::String(url) => url.as_str(),

@@ -53,6 +53,8 @@ pub(crate) enum ReplicatorError {
     ShuttingDown,
 }
 
+pub(crate) type ReplicatorResult<T> = Result<T, ReplicatorError>;
+
 impl ReplicatorError {
     /// Returns its name in bulk results.
     pub fn name(&self) -> &'static str {

@@ -8,7 +8,7 @@
 //!           daemons by [`DAEMONS_MAX`].
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use actix_rt::time::timeout;
@@ -17,8 +17,9 @@ use settee_client::Health;
 use tokio::sync::watch;
 
 use crate::health::report::{self, Report};
+use crate::lock;
 use crate::metrics::FleetMetrics;
-use crate::otp::clock::system_time;
+use crate::otp::system_time;
 use crate::replicator::DocStates;
 use crate::replicator::status::{JobBody, OtherStatus, StatusBody};
 use policy::ownership::{Epoch, LEASE};
@@ -83,11 +84,6 @@ impl DaemonRow {
     const fn is_alive(&self) -> bool {
         self.is_shown() && self.daemon.lease.is_some()
     }
-
-    fn has_begun_since(&self, heard: Option<WallTime>) -> bool {
-        self.began
-            .is_some_and(|began| heard.is_none_or(|heard| heard < began))
-    }
 }
 
 #[derive(Default)]
@@ -110,9 +106,10 @@ impl Memory {
         let superseded: Vec<Epoch> = there
             .clone()
             .filter(|row| {
+                let is_later = |began: WallTime| row.heard.is_none_or(|heard| heard < began);
                 let is_newer = there.clone().any(|other| {
                     other.daemon.name.address == row.daemon.name.address
-                        && other.has_begun_since(row.heard)
+                        && other.began.is_some_and(is_later)
                 });
                 Some(row.daemon.epoch) != own && is_newer
             })
@@ -197,7 +194,7 @@ impl Fleet {
 
     /// Returns the age of the last read, in seconds; `None` before the first.
     pub fn age_s(&self) -> Option<u64> {
-        Some(self.memory().read?.elapsed().as_secs())
+        Some(lock(&self.memory).read?.elapsed().as_secs())
     }
 
     /// Reads the daemons with their reports, and the statuses written since the last read.
@@ -205,38 +202,37 @@ impl Fleet {
     /// # Errors
     /// The database does not answer; earlier results stay.
     pub async fn read(&self) -> Result<(), StoreError> {
-        let _turn = self.turn.lock().await;
-        let read = self.read_alone().await;
-        self.memory().has_failed = read.is_err();
-        read
+        self.read_if(|_| true).await
     }
 
     /// Reads if the last read is too old for a list.
     pub async fn freshen(&self) {
-        let is_fresh = |memory: &Memory| {
+        let is_old = |memory: &Memory| {
             let read = memory.read.is_some_and(|at| at.elapsed() <= READ_EVERY);
-            read || memory.has_failed
+            !read && !memory.has_failed
         };
-        if is_fresh(&self.memory()) {
-            return;
+        if is_old(&lock(&self.memory)) {
+            // After a timeout the list shows what is known, with its age.
+            drop(timeout(LIST_WAIT, self.read_if(is_old)).await);
         }
-        let reading = async {
-            let _turn = self.turn.lock().await;
-            // Another caller may have read meanwhile.
-            if !is_fresh(&self.memory()) {
-                let read = self.read_alone().await;
-                self.memory().has_failed = read.is_err();
-            }
-        };
-        // After a timeout the list shows what is known, with its age.
-        drop(timeout(LIST_WAIT, reading).await);
+    }
+
+    /// Reads in turn, unless another caller has read meanwhile so that it is not due.
+    async fn read_if(&self, is_due: fn(&Memory) -> bool) -> Result<(), StoreError> {
+        let _turn = self.turn.lock().await;
+        if !is_due(&lock(&self.memory)) {
+            return Ok(());
+        }
+        let read = self.read_alone().await;
+        lock(&self.memory).has_failed = read.is_err();
+        read
     }
 
     async fn read_alone(&self) -> Result<(), StoreError> {
         let (began, store) = (Instant::now(), &self.options.store);
         self.note_daemons(store.daemons().await?);
         loop {
-            let numbers = self.memory().numbers.clone();
+            let numbers = lock(&self.memory).numbers.clone();
             let statuses = store
                 .statuses(self.epoch(), numbers.into_iter().collect(), STATUSES_MAX)
                 .await?;
@@ -249,12 +245,12 @@ impl Fleet {
         if let Some(before) = Instant::now().checked_sub(FORGET_AFTER) {
             self.states.lock().forget_others(before);
         }
-        self.memory().read = Some(began);
+        lock(&self.memory).read = Some(began);
         Ok(())
     }
 
     fn note_daemons(&self, daemons: Vec<(Daemon, usize)>) {
-        let (mut memory, now) = (self.memory(), system_time());
+        let (mut memory, now) = (lock(&self.memory), system_time());
         let memory = &mut *memory;
         for row in memory.daemons.values_mut() {
             (row.is_there, row.report) = (false, None);
@@ -313,7 +309,7 @@ impl Fleet {
     fn note_statuses(&self, statuses: Vec<ReadStatus>) {
         let read = Instant::now();
         for one in statuses {
-            let mut memory = self.memory();
+            let mut memory = lock(&self.memory);
             let number = memory.numbers.entry(one.epoch).or_default();
             *number = one.number.max(*number);
             let status = Arc::new(OtherStatus {
@@ -353,7 +349,7 @@ impl Fleet {
     /// Returns the documents and transient jobs of other daemons, unordered.
     pub fn others(&self) -> Vec<OtherJob> {
         let mut all = self.states.lock().others();
-        let memory = self.memory();
+        let memory = lock(&self.memory);
         let own = self.epoch();
         all.extend(
             memory
@@ -370,7 +366,7 @@ impl Fleet {
     /// Returns a document of another daemon, if known.
     pub fn other(&self, doc: &str) -> Option<OtherJob> {
         let status = self.states.lock().other(doc)?;
-        Some(other_job(&self.memory(), status))
+        Some(other_job(&lock(&self.memory), status))
     }
 
     /// Returns a job of another daemon by its id or its document's.
@@ -385,7 +381,7 @@ impl Fleet {
 
     /// Returns the daemons as users see them, by address.
     pub fn daemons(&self) -> Vec<Value> {
-        let memory = self.memory();
+        let memory = lock(&self.memory);
         let age = memory.read.map_or(Duration::ZERO, |at| at.elapsed());
         let own = self.epoch();
         let mut rows: Vec<&DaemonRow> = memory.daemons.values().collect();
@@ -412,7 +408,7 @@ impl Fleet {
 
     /// Returns the health that the other daemons with a lease report, by address.
     pub fn healths(&self) -> Vec<Health> {
-        let memory = self.memory();
+        let memory = lock(&self.memory);
         let since = memory.read.map_or(Duration::ZERO, |at| at.elapsed());
         let mut told: Vec<Health> = self
             .living(&memory)
@@ -426,12 +422,12 @@ impl Fleet {
     }
 
     pub fn note_report(&self, report: Report) {
-        self.memory().own_report = Some(report);
+        lock(&self.memory).own_report = Some(report);
     }
 
     /// Returns the latest reports of this daemon and of the others with a lease; `None` before this daemon's first.
     pub fn reports(&self) -> Option<(Report, Vec<Report>)> {
-        let memory = self.memory();
+        let memory = lock(&self.memory);
         let own = memory.own_report.clone()?;
         let told = self
             .living(&memory)
@@ -450,10 +446,6 @@ impl Fleet {
             .daemons
             .values()
             .filter(move |row| row.is_alive() && !is_own(row))
-    }
-
-    fn memory(&self) -> MutexGuard<'_, Memory> {
-        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use settee_client::{JobsQuery, JobsSort};
 
-use super::{Job, OtherJob, ReplicatorApi, ReplicatorError};
+use super::{Job, OtherJob, ReplicatorApi, ReplicatorError, ReplicatorResult};
 use crate::messages::replication_scheduler::{GetJobs, GetJobsById, JOBS_MAX};
 use crate::replicator::document::members;
 use crate::replicator::selection::{Groups, JobFacts, Selection, Trouble};
@@ -52,7 +52,7 @@ impl ReplicatorApi {
     ///
     /// # Errors
     /// The selection is invalid, the store fails, or the service is shutting down.
-    pub async fn list(&self, query: &JobsQuery, whose: &Whose) -> Result<Value, ReplicatorError> {
+    pub async fn list(&self, query: &JobsQuery, whose: &Whose) -> ReplicatorResult<Value> {
         let mut selection = Selection::new(&query.select).map_err(ReplicatorError::Selection)?;
         let (skip, limit) = (query.skip, query.limit);
         // Checked before reading: a list that is complete now is complete after the read.
@@ -126,7 +126,7 @@ impl ReplicatorApi {
     }
 
     /// Returns jobs and documents as users see them; omits jobs that have ended since.
-    async fn rows(&self, found: Vec<Found>) -> Result<Vec<Value>, ReplicatorError> {
+    async fn rows(&self, found: Vec<Found>) -> ReplicatorResult<Vec<Value>> {
         let mut rows = Vec::new();
         for part in found.chunks(JOBS_MAX) {
             let ids = part
@@ -155,7 +155,7 @@ impl ReplicatorApi {
         selection: &mut Selection,
         whose: &Whose,
         mut each: impl FnMut(Job, &JobFacts<'_>),
-    ) -> Result<(), ReplicatorError> {
+    ) -> ReplicatorResult<()> {
         let daemon = self.fleet().map(|fleet| Arc::clone(fleet.address()));
         let mut after = None;
         loop {
@@ -207,7 +207,7 @@ impl ReplicatorApi {
     }
 
     /// Returns the jobs that the user may see.
-    async fn of(&self, jobs: Vec<Job>, whose: &Whose) -> Result<Vec<Job>, ReplicatorError> {
+    async fn of(&self, jobs: Vec<Job>, whose: &Whose) -> ReplicatorResult<Vec<Job>> {
         let Whose::Of(user) = whose else {
             return Ok(jobs);
         };
@@ -236,7 +236,7 @@ impl ReplicatorApi {
     ///
     /// # Errors
     /// There is none, the store fails, or the service is shutting down.
-    pub(super) async fn find(&self, name: &str, whose: &Whose) -> Result<Job, ReplicatorError> {
+    pub(super) async fn find(&self, name: &str, whose: &Whose) -> ReplicatorResult<Job> {
         let job = match self.info(name).await {
             Ok(info) => Job::Own(Box::new(info)),
             Err(ReplicatorError::Missing) => {

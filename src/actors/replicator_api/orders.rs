@@ -11,7 +11,7 @@ use settee_client::BulkOrderName;
 
 use super::fleet::OtherJob;
 use super::statuses::replication_id;
-use super::{ReplicatorApi, ReplicatorError};
+use super::{ReplicatorApi, ReplicatorError, ReplicatorResult};
 use crate::audit::{Done, Sender};
 use crate::messages::replication_scheduler::{GetJob, JobInfo, OrderJobs, RemoveJob};
 use crate::operations::Route;
@@ -43,7 +43,7 @@ pub(super) enum Ordered {
 }
 
 /// The result of an order for one job.
-pub(super) type Outcome = Result<Ordered, ReplicatorError>;
+pub(super) type Outcome = ReplicatorResult<Ordered>;
 
 /// An order for jobs. Other daemons never get [`AnyOrder::Delete`]: documents are deleted here.
 #[derive(Clone, Copy, Debug)]
@@ -126,7 +126,7 @@ impl ReplicatorApi {
             };
             self.keep(order, doc, None, by).await
         });
-        let kept: Vec<Result<(), ReplicatorError>> = join_all(keeping).await;
+        let kept: Vec<ReplicatorResult<()>> = join_all(keeping).await;
         let body = order.body(by, fleet.address());
         let orders = others
             .iter()
@@ -161,7 +161,7 @@ impl ReplicatorApi {
     ///
     /// # Errors
     /// The service is shutting down.
-    pub(crate) async fn take_order(&self, order: &Order) -> Result<Option<Done>, ReplicatorError> {
+    pub(crate) async fn take_order(&self, order: &Order) -> ReplicatorResult<Option<Done>> {
         let Ok(body) = serde_json::from_str::<OrderBody>(&order.body) else {
             // An order of a later version, unknown here.
             return Ok(Some(Done::to(0)));
@@ -193,7 +193,7 @@ impl ReplicatorApi {
     }
 
     /// Returns this daemon's job that an order concerns.
-    async fn ordered(&self, of: &StatusOf) -> Result<Option<JobInfo>, ReplicatorError> {
+    async fn ordered(&self, of: &StatusOf) -> ReplicatorResult<Option<JobInfo>> {
         let (id, is_transient) = match of {
             StatusOf::Document(doc) => (self.table().job_of(doc), false),
             StatusOf::Transient(id) => (Some(Arc::clone(id)), true),

@@ -6,8 +6,7 @@ use serde_json::Value;
 
 use super::list::Whose;
 use super::orders::{Ordered, Outcome};
-use super::{ReplicatorApi, ReplicatorError};
-use crate::replicator::document::members;
+use super::{ReplicatorApi, ReplicatorError, ReplicatorResult};
 use crate::replicator::selection::{JobFacts, Selection};
 use crate::replicator::state::listed_reason;
 use crate::replicator::wish::afresh;
@@ -26,7 +25,7 @@ impl ReplicatorApi {
         selection: &mut Selection,
         whose: &Whose,
         mut each: impl FnMut(&Value, &JobFacts<'_>, WallTime),
-    ) -> Result<(), ReplicatorError> {
+    ) -> ReplicatorResult<()> {
         // A store not needed so far has no documents, and is not created for a list.
         if selection.doc_states.is_empty() || self.existing_store().is_none() {
             return Ok(());
@@ -36,7 +35,7 @@ impl ReplicatorApi {
             let mut doc: Value = serde_json::from_str(doc.get()).unwrap_or_default();
             let id = doc["doc_id"].as_str().unwrap_or_default().to_owned();
             if let Whose::Of(user) = whose
-                && !self.owns(&id, user).await?
+                && self.database().owner(&id).await?.as_ref() != Some(user)
             {
                 continue;
             }
@@ -73,19 +72,9 @@ impl ReplicatorApi {
         let change = |document: &Document| Some(afresh(document));
         self.database()
             .store
-            .change_with(doc, Box::new(change))
+            .change(None, doc, Box::new(change))
             .await?
             .map(|_| Ordered::Done)
             .ok_or(ReplicatorError::Missing)
-    }
-
-    async fn owns(&self, doc: &str, user: &str) -> Result<bool, ReplicatorError> {
-        let owner = self
-            .database()
-            .store
-            .document(doc)
-            .await?
-            .and_then(|document| members(&document).text("owner"));
-        Ok(owner.as_deref() == Some(user))
     }
 }

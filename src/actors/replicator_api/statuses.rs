@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{ReplicatorApi, ReplicatorError, view};
+use super::{ReplicatorApi, ReplicatorResult, view};
 use crate::messages::replication_scheduler::{GetJobsById, JobInfo};
 use crate::replicator::status::{JobBody, StatusBody};
 use policy::schedule::{JobState, WallTime};
@@ -14,10 +14,7 @@ impl ReplicatorApi {
     ///
     /// # Errors
     /// The service is shutting down.
-    pub(crate) async fn statuses(
-        &self,
-        of: &[StatusOf],
-    ) -> Result<Vec<JobStatus>, ReplicatorError> {
+    pub(crate) async fn statuses(&self, of: &[StatusOf]) -> ReplicatorResult<Vec<JobStatus>> {
         let mut statuses = Vec::with_capacity(of.len());
         let (mut docs, mut transient): (Vec<&Arc<str>>, Vec<&Arc<str>>) = Default::default();
         for of in of {
@@ -64,30 +61,30 @@ impl ReplicatorApi {
     ///
     /// # Errors
     /// The service is shutting down.
-    pub(crate) async fn came_on(&self, since: WallTime) -> Result<Vec<StatusOf>, ReplicatorError> {
-        let (_, jobs) = self
-            .some_jobs(vec![JobState::Running], 0, usize::MAX)
-            .await?;
-        Ok(jobs
-            .into_iter()
-            .filter(|info| info.progress_at.is_some_and(|at| at >= since))
-            .map(|info| status_of(&info))
-            .collect())
+    pub(crate) async fn came_on(&self, since: WallTime) -> ReplicatorResult<Vec<StatusOf>> {
+        let states = vec![JobState::Running];
+        let has_moved = |info: &JobInfo| info.progress_at.is_some_and(|at| at >= since);
+        self.jobs_that(states, has_moved).await
     }
 
     /// Returns all transient jobs.
     ///
     /// # Errors
     /// The service is shutting down.
-    pub(crate) async fn transient(&self) -> Result<Vec<StatusOf>, ReplicatorError> {
-        let (_, jobs) = self
-            .some_jobs(JobState::ALL.to_vec(), 0, usize::MAX)
-            .await?;
-        Ok(jobs
-            .iter()
-            .filter(|info| info.replication.doc.is_none())
-            .map(status_of)
-            .collect())
+    pub(crate) async fn transient(&self) -> ReplicatorResult<Vec<StatusOf>> {
+        let states = JobState::ALL.to_vec();
+        self.jobs_that(states, |info| info.replication.doc.is_none())
+            .await
+    }
+
+    async fn jobs_that(
+        &self,
+        states: Vec<JobState>,
+        fit: impl Fn(&JobInfo) -> bool,
+    ) -> ReplicatorResult<Vec<StatusOf>> {
+        let (_, jobs) = self.some_jobs(states, 0, usize::MAX).await?;
+        let fitting = jobs.iter().filter(|info| fit(info));
+        Ok(fitting.map(status_of).collect())
     }
 }
 

@@ -20,15 +20,14 @@ use super::notes::{JobNotes, Noted};
 use super::{Document, DocumentsOptions, ReplicatorDocuments, StepEnd};
 use crate::messages::fleet_member::{DocStopped, JoinFleet, OwnedChange, OwnedChanges};
 use crate::messages::replication_scheduler::{ADDS_MAX, LoseJob, RemoveJob};
-use crate::otp::tell::Tell;
+use crate::otp::Tell;
 use crate::replicator::document::doc_ref;
 use crate::replicator::lease::DocLease;
 use crate::replicator::table::{ClaimWork, Event, Taken, Wish};
 use crate::replicator::wish::Reading;
 use policy::ownership::{Claim, DocId, Epoch};
 use replication::id::ReplicationId;
-use replication::spec::Replication;
-use store::fleet::{FleetStore, IdTaken, JobNote, JobRow};
+use store::fleet::{FleetStore, JobNote, JobRow};
 use store::{Store, StoreError};
 
 /// Documents read at a time.
@@ -150,13 +149,13 @@ async fn note(notes: &Rc<JobNotes>, epoch: Epoch, jobs: &[ToAdd]) -> Noted {
 async fn add_noted(
     options: &DocumentsOptions,
     jobs: Vec<ToAdd>,
-    noted: Vec<Option<Result<JobRow, IdTaken>>>,
+    noted: Vec<Option<Result<JobRow, DocId>>>,
     done: &mut Vec<StepEnd>,
 ) -> Vec<ToAdd> {
     let (mut free, mut taken) = (Vec::with_capacity(jobs.len()), Vec::new());
     for (job, noted) in jobs.into_iter().zip(noted) {
         match noted {
-            Some(Err(IdTaken { by })) => taken.push((job, by)),
+            Some(Err(by)) => taken.push((job, by)),
             // No loss can be handled between this check and adding the job; a later loss removes the job.
             Some(Ok(row)) if holds(&job) => free.push((job, row)),
             Some(Ok(_)) | None => done.push(job.done(None)),
@@ -190,19 +189,14 @@ async fn asks_for(
     let Some(document) = options.database.store.document(doc).await? else {
         return Ok(false);
     };
-    let reading = Reading::of(&document, true, &options.config.borrow().replicator);
-    Ok(match reading.wish {
+    let reading = Reading::of(&document, &options.config.borrow().replicator);
+    Ok(match reading.map(|reading| reading.wish) {
         Some(Wish::Run(asked)) => identify(options, &asked).await.as_ref() == Ok(job),
         Some(Wish::Nothing | Wish::Broken { .. }) | None => false,
     })
 }
 
 impl ReplicatorDocuments {
-    /// Whether to act on this version of a document: it is owned, and no later version was handled.
-    pub(super) fn is_to_be_acted_upon(&self, document: &Document) -> bool {
-        self.fleet.is_none() || self.table().see(&document.id, document.seq)
-    }
-
     /// Returns a document's lease; `None` if this daemon owns every document.
     ///
     /// # Errors
@@ -214,21 +208,8 @@ impl ReplicatorDocuments {
         }
     }
 
-    /// Whether an event of a replication is from the document's job under the current claim.
-    pub(super) fn is_current(&self, doc: &str, replication: &Arc<Replication>) -> bool {
-        self.fleet.is_none()
-            || self
-                .table()
-                .row(doc)
-                .is_some_and(|row| Arc::ptr_eq(&row.replication, replication))
-    }
-
-    /// Begins work that must end before a document is released.
-    pub(super) fn begin_work(&self, doc: &str) -> Option<ClaimWork> {
-        self.table().begin(doc)
-    }
-
-    /// Ends work begun by [`Self::begin_work`], and reports the document to the FleetMember if it can be released.
+    /// Ends work that must end before a document is released, and reports the document to the FleetMember if it can
+    /// be.
     pub(super) fn end_work(&self, work: Option<ClaimWork>) {
         if let Some(work) = work {
             self.table().end(&work);
@@ -259,7 +240,8 @@ impl ReplicatorDocuments {
         let Some(part) = &self.fleet else {
             return scheduler.tell(remove);
         };
-        let Some(work) = self.begin_work(doc) else {
+        let work = self.table().begin(doc);
+        let Some(work) = work else {
             // The document is no longer owned.
             return scheduler.tell(lose);
         };

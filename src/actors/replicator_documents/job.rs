@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::{Attempt, DocumentsOptions, Event, StepEnd};
 use crate::actors::replication_scheduler::ReplicationScheduler;
 use crate::messages::replication_scheduler::{AddJob, AddJobError, AddJobs};
-use crate::otp::registered_name::RegisteredName;
+use crate::otp::RegisteredName;
 use crate::replicator::kept::Kept;
 use crate::replicator::lease::DocLease;
 use crate::replicator::past::{self, Past};
@@ -143,8 +143,7 @@ mod tests {
     use crate::actors::replication_scheduler::SchedulerOptions;
     use crate::messages::replication_scheduler::GetJob;
     use crate::metrics::Metrics;
-    use crate::otp::clock::BootClock;
-    use crate::otp::pid::PidGuard;
+    use crate::otp::{BootClock, PidGuard};
     use crate::replicator::lease::EpochLease;
     use actix::Actor;
     use policy::ownership::{Epoch, Request};

@@ -14,14 +14,14 @@ use tokio::sync::oneshot;
 
 use policy::ownership::{DocId, Epoch};
 use store::StoreError;
-use store::fleet::{FleetStore, IdTaken, JobNote, JobRow};
+use store::fleet::{FleetStore, JobNote, JobRow};
 
 /// Maximum documents in a request that combines several calls.
 const BATCH: usize = 256;
 
 /// The result of each note: the row of the document's job, or the other document that has the replication's id; `None`
 /// if the document is not owned.
-pub(super) type Noted = Result<Vec<Option<Result<JobRow, IdTaken>>>, StoreError>;
+pub(super) type Noted = Result<Vec<Option<Result<JobRow, DocId>>>, StoreError>;
 
 /// Notes of one epoch written together, one for each document.
 struct Waiting {

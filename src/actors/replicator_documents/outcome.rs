@@ -10,7 +10,7 @@ use std::time::Duration;
 use slog::{Logger, error};
 
 use super::DocumentsOptions;
-use crate::otp::clock::system_time;
+use crate::otp::system_time;
 use crate::replicator::document::{asked_by, members};
 use crate::replicator::lease::DocLease;
 use crate::replicator::state::Outcome;
@@ -68,16 +68,13 @@ pub(super) async fn write(
     }
 }
 
-/// Replaces a document's body while it is owned: see [`change_with`](store::DocumentStore::change_with).
+/// Replaces a document's body while it is owned: see [`change`](store::DocumentStore::change).
 pub(super) async fn change(
     options: &DocumentsOptions,
     lease: Option<&Arc<DocLease>>,
     doc: &str,
     change: impl FnOnce(&Document) -> Option<String> + Send + 'static,
 ) -> Result<Option<Revision>, StoreError> {
-    let (store, change) = (&options.database.store, Box::new(change));
-    match lease {
-        Some(lease) => store.change_as(lease.owner(), doc, change).await,
-        None => store.change_with(doc, change).await,
-    }
+    let (store, owner) = (&options.database.store, lease.map(|lease| lease.owner()));
+    store.change(owner, doc, Box::new(change)).await
 }

@@ -2,9 +2,11 @@
 
 use serde_json::json;
 use slog::Discard;
+use tokio::sync::watch;
 
 use super::*;
 use crate::actors::replication_scheduler::SchedulerOptions;
+use crate::config::Config;
 use crate::messages::replication_scheduler::GetCounts;
 use crate::metrics::Metrics;
 use crate::replicator::DocStates;

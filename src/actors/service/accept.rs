@@ -17,17 +17,14 @@ use tokio::sync::watch;
 
 use super::claims::Claims;
 use super::queue_place::QueuePlace;
+use crate::actors::client::ClientContext;
 use crate::actors::client::stream::Stream;
 use crate::actors::listener::bound::{AcceptPause, Acceptor};
-use crate::actors::proc_manager::ProcManager;
 use crate::config::ServiceConfig;
-use crate::drain::Drain;
 use crate::logging::RepeatLimiter;
 use crate::messages::pools::{PoolState, RETRY_INTERVAL, WatchPool};
 use crate::messages::proc_manager::{GetProcError, TakeFrom, Want};
 use crate::metrics::{Closed, ServiceState};
-use crate::otp::clock::Clock;
-use crate::otp::registered_name::RegisteredName;
 use crate::warn_repeating;
 use policy::admission::{Verdict, listening, verdict};
 
@@ -51,8 +48,7 @@ const fn may_pass(error: &GetProcError) -> bool {
 
 /// The entrance of one service.
 pub(crate) struct Entrance {
-    manager: RegisteredName<ProcManager>,
-    drain: Drain,
+    services: Rc<ClientContext>,
     pool_name: RefCell<Arc<str>>,
     /// The pool, once it is watched; [`Self::next`] takes it while it waits.
     pool: RefCell<Option<watch::Receiver<PoolState>>>,
@@ -72,7 +68,6 @@ struct ServiceWarnings {
     no_pool: RepeatLimiter,
     /// Whether reaching the limit is worth a warning.
     warns: bool,
-    clock: Clock,
     log: Logger,
 }
 
@@ -83,8 +78,7 @@ fn pool_name(settings: &ServiceConfig) -> &str {
 impl Entrance {
     /// Creates a closed entrance.
     pub fn new(
-        manager: RegisteredName<ProcManager>,
-        drain: Drain,
+        services: Rc<ClientContext>,
         settings: &ServiceConfig,
         state: Arc<ServiceState>,
         log: Logger,
@@ -95,12 +89,10 @@ impl Entrance {
             warning: RepeatLimiter::default(),
             no_pool: RepeatLimiter::default(),
             warns: !settings.is_local_only(),
-            clock: Clock::new(),
             log,
         };
         Rc::new(Self {
-            manager,
-            drain,
+            services,
             pool_name: RefCell::new(pool_name(settings).into()),
             pool: RefCell::default(),
             told: RefCell::new(told),
@@ -136,9 +128,9 @@ impl Entrance {
         self: Rc<Self>,
         acceptor: Rc<Acceptor>,
     ) -> (Stream, Option<QueuePlace>) {
-        if self.drain.is_on() {
+        if self.services.drain.is_on() {
             self.close(Closed::Draining);
-            self.drain.is_over().await;
+            self.services.drain.is_over().await;
         }
         loop {
             let mut pool = match self.pool.take() {
@@ -158,7 +150,7 @@ impl Entrance {
         loop {
             let pool = self.pool_name.borrow().to_string();
             let question = WatchPool { pool: pool.clone() };
-            if let Ok(Some(state)) = self.manager.call(question).await {
+            if let Ok(Some(state)) = self.services.manager.call(question).await {
                 return state;
             }
             self.told.borrow_mut().no_pool(&pool);
@@ -199,7 +191,8 @@ impl Entrance {
                 }
                 accepted = acceptor.accept(), if open => Some(accepted),
                 () = acceptor.pending(), if may_queue => {
-                    place = Some(QueuePlace::take(self.manager.clone(), self.want(), self.claims.claim()));
+                    let manager = self.services.manager.clone();
+                    place = Some(QueuePlace::take(manager, self.want(), self.claims.claim()));
                     None
                 }
                 () = actix_rt::time::sleep(RETRY_INTERVAL), if refused => {
@@ -253,7 +246,7 @@ impl Entrance {
 
 impl ServiceWarnings {
     fn no_pool(&mut self, pool: &str) {
-        warn_repeating!(self.log, self.no_pool, self.clock.now(),
+        warn_repeating!(self.log, self.no_pool,
             "the pool of a service does not exist"; "pool" => pool,
             "effect" => "its connections wait to be accepted",
             "remedy" => "add the pool, or name another one in the service's section");
@@ -261,7 +254,7 @@ impl ServiceWarnings {
 
     fn limit_reached(&mut self, max: Option<u32>) {
         if self.warns {
-            warn_repeating!(self.log, self.warning, self.clock.now(), "service has reached its process limit";
+            warn_repeating!(self.log, self.warning, "service has reached its process limit";
                 "limit" => max,
                 "effect" => "new clients may have to wait to be accepted",
                 "remedy" => "raise max of the service's pool, or shorten the time for which a client \

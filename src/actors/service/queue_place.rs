@@ -15,8 +15,7 @@ use super::claims::Claim;
 use crate::actors::proc_manager::ProcManager;
 use crate::functions::caller::Caller;
 use crate::messages::proc_manager::{GetProcError, Lease, Want};
-use crate::otp::pid::{ExitReason, PidGuard};
-use crate::otp::registered_name::RegisteredName;
+use crate::otp::{ExitReason, PidGuard, RegisteredName};
 use policy::pool::ReturnStatus;
 
 /// A process, or why there is none. Dropping it returns the process.

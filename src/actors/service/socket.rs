@@ -68,7 +68,9 @@ impl ServiceSocket {
     /// Sets the backlog, and the permissions: only this user may connect to a local-only service's Unix socket. The
     /// permissions of passed sockets stay unchanged.
     fn adjust(&self, service: &ServiceConfig) -> io::Result<()> {
-        if let Some(path) = self.bound.own_path() {
+        if let Some(path) = self.bound.path()
+            && !self.bound.is_passed()
+        {
             let mode = if service.is_local_only() {
                 0o600
             } else {

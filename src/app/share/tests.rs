@@ -10,6 +10,7 @@ use slog::Logger;
 use tokio::sync::watch;
 use tokio::time::{Duration, timeout};
 
+use crate::ConfigWatch;
 use crate::actors::config_listener::shared::SharedSettings;
 use crate::actors::config_listener::{ActiveConfig, ConfigListener};
 use crate::actors::language::Registry;
@@ -18,8 +19,7 @@ use crate::app::settings::manager_settings;
 use crate::audit::AuditLog;
 use crate::config::{Config, Sources};
 use crate::messages::config_listener::{Reload, ReloadError, SetValue};
-use crate::otp::registered_name::RegisteredName;
-use crate::otp::supervisor::Stop;
+use crate::otp::{PidGuard, RegisteredName, Stop};
 use child::Spawner;
 use store::fleet::{FleetStore, Override};
 use store::suite::fake_fleet::FakeFleet;
@@ -31,7 +31,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 struct Daemon {
     listener: Addr<ConfigListener>,
     manager: Addr<ProcManager>,
-    config: watch::Receiver<Arc<Config>>,
+    config: ConfigWatch,
     active: Rc<ActiveConfig>,
     _folder: tempfile::TempDir,
 }
@@ -71,7 +71,7 @@ impl Daemon {
             certificate: Arc::default(),
         });
         let name = RegisteredName::new(manager.clone());
-        let listener = ConfigListener::new(Rc::clone(&active), name, &log).start();
+        let listener = ConfigListener::new(Rc::clone(&active), name, &log, PidGuard::new()).start();
         Self {
             listener,
             manager,

@@ -4,15 +4,12 @@
 //!           for each differing value.
 //! PROMISES  Fails if a reload would be refused.
 
-use std::path::Path;
-
 use serde_json::value::RawValue;
 
 use crate::cli::exit::{CliError, CliResult, Exit};
 use crate::cli::output;
-use crate::cli::service_socket::{Service, SocketArgs, block_on};
+use crate::cli::service_socket::{Service, SocketArgs, block_on, explained};
 use crate::cli::table::{Layout, columns, or_dash, text};
-use crate::client::ServiceError;
 use crate::config::reload::{Change, Effect};
 
 /// Queries the service, and prints the changes.
@@ -21,7 +18,11 @@ use crate::config::reload::{Change, Effect};
 /// No service answers, the files have mistakes, or a change requires a restart.
 pub(super) fn run(socket: &SocketArgs, json: bool) -> CliResult {
     let (raw, changes) = block_on(async {
-        let service = Service::at(socket, mistake);
+        // A refused plan is an error of the configuration.
+        let service = Service::at(socket, |_, said| {
+            let codes = [("bad_request", Exit::Config)];
+            explained(said, &codes, "correct it: a reload would be refused")
+        });
         let raw: Box<RawValue> = service.post("/_node/_local/_config/_plan", &()).await?;
         let changes: Vec<Change> = service.read("the plan", &raw)?;
         Ok((raw, changes))
@@ -32,17 +33,6 @@ pub(super) fn run(socket: &SocketArgs, json: bool) -> CliResult {
         table(&changes)
     })?;
     verdict(&changes)
-}
-
-/// A refused plan is an error of the configuration.
-fn mistake(_: &Path, said: &ServiceError) -> Option<CliError> {
-    (said.name == "bad_request").then(|| {
-        CliError::new(
-            Exit::Config,
-            said.reason_text(),
-            "correct it: a reload would be refused",
-        )
-    })
 }
 
 fn table(changes: &[Change]) -> String {

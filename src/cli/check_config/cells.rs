@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
+use super::one_line;
 use crate::actors::language::Registry;
 use crate::app::settings::manager_settings;
 use crate::cli::exit::{CliError, CliResult, Exit, IoAt, own_program};
@@ -90,12 +91,12 @@ pub(super) fn of_service(config: &Config) -> String {
             .await
     });
     let pools = status.map_or_else(|_| Vec::new(), |status| status.pools);
-    let mut told = Findings::default();
+    let mut text = String::new();
     for pool in &pools {
         let Some(sandbox) = &pool.sandbox else {
             continue;
         };
-        let mut tell = |line: String| told.comment(&pool.name, &sandbox.mode, &line);
+        let mut tell = |line: String| text += &comment(&pool.name, &sandbox.mode, &line);
         match &sandbox.error {
             Some(error) => tell(format!("cannot be made: {error}")),
             None => tell(format!("holds {}", sandbox.layers.join(", "))),
@@ -104,9 +105,9 @@ pub(super) fn of_service(config: &Config) -> String {
             tell(format!("misses {layer}: {why}"));
         }
     }
-    match &*told.text {
-        "" => told.text,
-        text => format!("\n# Cells of the running service:\n{text}"),
+    match &*text {
+        "" => text,
+        told => format!("\n# Cells of the running service:\n{told}"),
     }
 }
 
@@ -120,7 +121,7 @@ async fn try_each(trials: &[(&str, CellTrial)], spawner: &Spawner) -> CliResult<
         if let Err(error) = trial.check_program() {
             // Its processes cannot be started in any cell.
             let why = error.to_string();
-            findings.comment(name, trial.mode, &why);
+            findings.text += &comment(name, trial.mode, &why);
             findings
                 .programless
                 .push(format!("the pool {name:?}: {why}"));
@@ -134,13 +135,12 @@ async fn try_each(trials: &[(&str, CellTrial)], spawner: &Spawner) -> CliResult<
     Ok(findings)
 }
 
-impl Findings {
-    fn comment(&mut self, name: &str, mode: impl Display, line: &str) {
-        // A program's output must not end the comment.
-        let line = line.replace(['\n', '\r'], " ");
-        self.text.push_str(&format!("# {name} ({mode}): {line}\n"));
-    }
+/// Returns a comment about a pool; a program's output does not end it.
+fn comment(name: &str, mode: impl Display, line: &str) -> String {
+    format!("# {name} ({mode}): {}\n", one_line(line))
+}
 
+impl Findings {
     fn add(&mut self, name: &str, mode: SandboxMode, found: &Result<Layers, String>) {
         let mut lines = Vec::new();
         match found {
@@ -157,9 +157,8 @@ impl Findings {
             }
             Err(error) => lines.push(format!("cannot be made: {error}")),
         }
-        for line in &lines {
-            self.comment(name, mode, line);
-        }
+        let comments = lines.iter().map(|line| comment(name, mode, line));
+        self.text.extend(comments);
         let is_whole = found.as_ref().is_ok_and(|layers| layers.missing.is_empty());
         if mode == SandboxMode::Strict && !is_whole {
             let told: Vec<&str> = lines

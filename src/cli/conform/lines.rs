@@ -2,9 +2,7 @@
 //!
 //! PROMISES  A case is one line, regardless of the command's output.
 
-use conform::case::Case;
-use conform::report::{DaemonAbilities, Report};
-use conform::run::{Verdict, is_unsupported};
+use conform::report::{CaseReport, CaseResult, DaemonAbilities, Report};
 use conform::suite;
 use json::shown::is_unprintable;
 
@@ -30,28 +28,22 @@ pub(super) fn headline(report: &Report, is_given: bool, has_further: bool) -> St
 }
 
 /// Returns the line of a case.
-pub(super) fn line(case: &Case, verdict: &Verdict) -> String {
+pub(super) fn line(case: &CaseReport) -> String {
     let line = |word: &str| format!("{word:<4}  {:<13}  {}", case.ability, case.id);
-    match verdict {
-        Verdict::Pass => line("ok") + "\n",
-        Verdict::Fail(failure) if is_unsupported(case, failure) => {
-            format!(
-                "{}  not supported: {}\n",
-                line("no"),
-                printable(&failure.problem)
-            )
-        }
-        Verdict::Fail(failure) => format!("{}  {}\n", line("FAIL"), printable(&failure.problem)),
-        Verdict::NotRun => {
+    let problem = case.failure.as_ref().map(|failure| &*failure.problem);
+    // A command's output must not move the cursor or break a line.
+    let problem = problem
+        .unwrap_or_default()
+        .replace(['\n', '\r', '\t'], " ")
+        .replace(is_unprintable, "?");
+    match case.result {
+        CaseResult::Pass => line("ok") + "\n",
+        CaseResult::NotSupported => format!("{}  not supported: {problem}\n", line("no")),
+        CaseResult::Fail => format!("{}  {problem}\n", line("FAIL")),
+        CaseResult::NotRun => {
             line("skip") + "  not run: it did not answer other cases of this ability\n"
         }
     }
-}
-
-/// A command's output must not move the cursor or break a line.
-fn printable(text: &str) -> String {
-    text.replace(['\n', '\r', '\t'], " ")
-        .replace(is_unprintable, "?")
 }
 
 /// Returns the table of abilities, those that a daemon uses, and the counts.
@@ -103,12 +95,15 @@ fn daemon(abilities: &DaemonAbilities) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use conform::play::{Failure, Kind};
 
     #[test]
     fn a_case_is_one_line_whatever_the_command_printed() {
         let case = suite::first_function("perl").unwrap();
+        let report = |failure| CaseReport::of(&case, failure, Duration::ZERO);
         let failure = Failure {
             step: Some(4),
             expected: "true".into(),
@@ -117,11 +112,11 @@ mod tests {
             kind: Kind::Line,
         };
         assert_eq!(
-            line(&case, &Verdict::Fail(failure)),
+            line(&report(Some(failure))),
             "FAIL  map            basic/map/one-row  step 4: expected true, got ?[2J x\n"
         );
         assert_eq!(
-            line(&case, &Verdict::Pass),
+            line(&report(None)),
             "ok    map            basic/map/one-row\n"
         );
     }

@@ -24,7 +24,7 @@ use super::order::is_confirmed;
 use crate::actors::language::Registry;
 use crate::cli::config_args::ConfigArgs;
 use crate::cli::exit::{CliError, CliResult, Exit, IoAt};
-use crate::cli::output;
+use crate::cli::output::{self, json_or};
 use crate::cli::replicate::http_client;
 use crate::cli::service_socket::Service;
 use crate::cli::table::count;
@@ -82,17 +82,17 @@ pub(super) async fn apply(
     if !plan.foreign.is_empty() {
         return Err(foreign(&plan.foreign, &mark));
     }
-    let [added, changed, removed, unchanged] = plan.counts();
+    let Plan {
+        added,
+        changed,
+        removed,
+        unchanged,
+        ..
+    } = plan;
     let mut text: String = plan
         .changes
         .iter()
-        .map(|change| {
-            if json {
-                format!("{}\n", json!(change))
-            } else {
-                format!("{change}\n")
-            }
-        })
+        .map(|change| json_or(json, change, || format!("{change}\n")))
         .collect();
     if !json {
         text += &format!(

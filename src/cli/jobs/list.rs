@@ -6,12 +6,14 @@ use settee_client::{JobGroup, JobSelection, JobsQuery, JobsSort};
 use super::super::exit::{CliError, CliResult, Exit};
 use super::super::output;
 use super::super::service_socket::Service;
-use super::super::status_table::OLD_S;
-use super::super::table::{Cell, Layout, columns, count, duration, number, or_dash, state, text};
+use super::super::status_table::{OLD_S, joined};
+use super::super::table::{
+    Cell, Layout, columns, count, duration, number, or_dash, spaced, state, text,
+};
 use super::super::terminal::TableArgs;
 use super::super::watch::WatchArgs;
 use super::shown;
-use crate::otp::clock::system_time;
+use crate::otp::system_time;
 use crate::replicator::DocState;
 use policy::schedule::WallTime;
 
@@ -143,8 +145,7 @@ async fn page(service: &Service, args: &ListArgs, json: bool) -> CliResult<Strin
         (false, true) => {
             let groups: Vec<JobGroup> = rows
                 .into_iter()
-                .map(serde_json::from_value)
-                .filter_map(Result::ok)
+                .filter_map(|group| serde_json::from_value(group).ok())
                 .collect();
             self::groups(&groups, args.table.layout()) + &summary(&last, None)
         }
@@ -212,20 +213,26 @@ pub(super) async fn fetch(
     }
 }
 
+/// Returns the query for jobs of a name or a pattern, in these states.
+pub(super) fn named(name: &str, states: Vec<String>) -> JobsQuery {
+    let select = JobSelection {
+        patterns: vec![name.to_owned()],
+        states,
+        ..JobSelection::default()
+    };
+    JobsQuery {
+        select,
+        ..JobsQuery::default()
+    }
+}
+
 /// Returns jobs and ended replications that match a name or a pattern.
 ///
 /// # Errors
 /// The service does not answer.
 pub(super) async fn of_any_state(service: &Service, name: &str) -> CliResult<Vec<Value>> {
-    let query = JobsQuery {
-        select: JobSelection {
-            patterns: vec![name.to_owned()],
-            states: any_state(),
-            ..JobSelection::default()
-        },
-        ..JobsQuery::default()
-    };
-    Ok(fetch(service, query, usize::MAX).await?.0)
+    let (jobs, _) = fetch(service, named(name, any_state()), usize::MAX).await?;
+    Ok(jobs)
 }
 
 /// Returns the documents that a job's target refused.
@@ -272,10 +279,9 @@ pub(super) async fn refused(service: &Service, name: &str, json: bool) -> CliRes
             cell("REASON", "reason"),
         ]
     };
-    let gap = if docs.is_empty() { "" } else { "\n" };
-    let text = columns(docs.iter().map(row), Layout::default());
+    let table = spaced(columns(docs.iter().map(row), Layout::default()));
     output::print(&format!(
-        "{text}{gap}{}\n",
+        "{table}{}\n",
         known_refused(all, docs.len() as u64)
     ))
 }
@@ -297,14 +303,9 @@ fn known_refused(all: u64, known: u64) -> String {
 fn summary(answer: &Value, shown: Option<usize>) -> String {
     let total = answer["total_rows"].as_u64().unwrap_or(0);
     let states = STATES.map(DocState::name).into_iter();
-    let counts: Vec<String> = states
-        .filter_map(|state| Some(format!("{} {state}", answer["states"][state].as_u64()?)))
-        .collect();
-    let counts = if counts.is_empty() {
-        String::new()
-    } else {
-        format!(": {}", counts.join(", "))
-    };
+    let counts =
+        states.filter_map(|state| Some(format!("{} {state}", answer["states"][state].as_u64()?)));
+    let counts = joined(counts, ", ").map_or_else(String::new, |counts| format!(": {counts}"));
     let first = match shown {
         Some(shown) if (shown as u64) < total => format!("; the first {shown} are shown"),
         _ => String::new(),
@@ -325,7 +326,6 @@ fn summary(answer: &Value, shown: Option<usize>) -> String {
 /// Returns jobs as a table.
 fn table(jobs: &[Value], ids: bool, now: WallTime, layout: Layout) -> String {
     let has_ids = ids || jobs.iter().any(|job| job["document"].is_null());
-    let gap = if jobs.is_empty() { "" } else { "\n" };
     let mut daemons: Vec<&Value> = jobs.iter().map(|job| &job["daemon"]).collect();
     daemons.dedup();
     let has_several = daemons.len() > 1;
@@ -345,7 +345,7 @@ fn table(jobs: &[Value], ids: bool, now: WallTime, layout: Layout) -> String {
         }
         cells
     });
-    columns(rows, layout) + gap
+    spaced(columns(rows, layout))
 }
 
 fn row(job: &Value, now: WallTime) -> Vec<Cell> {
@@ -399,20 +399,16 @@ fn side(url: &Value) -> String {
 /// Returns groups as lines.
 pub(super) fn groups(groups: &[JobGroup], layout: Layout) -> String {
     let row = |group: &JobGroup| {
-        let states: Vec<String> = group
-            .states
-            .iter()
-            .map(|(state, n)| format!("{n} {state}"))
-            .collect();
+        let states = group.states.iter();
+        let states = joined(states.map(|(state, n)| format!("{n} {state}")), ", ");
         vec![
             number("JOBS", format!("{} x", group.count)),
             text("REASON", or_dash(group.reason.as_deref())),
-            text("STATES", states.join(", ")),
+            text("STATES", states.unwrap_or_default()),
             text("SUCH AS", &group.example),
         ]
     };
-    let gap = if groups.is_empty() { "" } else { "\n" };
-    columns(groups.iter().map(row), layout) + gap
+    spaced(columns(groups.iter().map(row), layout))
 }
 
 #[cfg(test)]

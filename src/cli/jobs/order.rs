@@ -12,7 +12,7 @@ use settee_client::BulkOrderName::{self, Cancel, Delete, Pause, Priority, Restar
 use settee_client::{BulkAnswer, BulkOrder, JobResult};
 
 use super::super::exit::{CliError, CliResult, Exit};
-use super::super::output;
+use super::super::output::{self, json_or};
 use super::super::service_socket::Service;
 use super::super::table::{Layout, count, printable};
 use super::list::{SelectArgs, groups};
@@ -27,9 +27,9 @@ const GROUPS_SHOWN: usize = 10;
 pub(super) struct OrderArgs {
     /// Documents or ids; * is any text, ? one character.
     #[arg(value_name = "NAME")]
-    names: Vec<String>,
+    pub(super) names: Vec<String>,
     #[command(flatten)]
-    options: OrderOptions,
+    pub(super) options: OrderOptions,
 }
 
 #[derive(clap::Args)]
@@ -45,16 +45,6 @@ pub(super) struct OrderOptions {
     /// Only list the jobs.
     #[arg(long)]
     dry_run: bool,
-}
-
-/// Sends an order to jobs.
-pub(super) async fn order(
-    service: &Service,
-    name: BulkOrderName,
-    args: &OrderArgs,
-    json: bool,
-) -> CliResult {
-    send(service, name, None, &args.names, &args.options, json).await
 }
 
 /// Sends an order to jobs; `priority` is set only in an order to change it.
@@ -80,7 +70,10 @@ pub(super) async fn send(
     };
     let ask = async |order: &BulkOrder| -> CliResult<BulkAnswer> {
         service
-            .post_within(ORDER_TIMEOUT, "/_scheduler/_bulk", order)
+            .answer_within(
+                ORDER_TIMEOUT,
+                service.operator.post("/_scheduler/_bulk", order),
+            )
             .await
     };
     let mut answer = ask(&order).await?;
@@ -123,21 +116,16 @@ pub(super) fn nothing_named() -> CliError {
 }
 
 fn none(service: &Service, answer: &BulkAnswer) -> CliError {
+    let socket = service.socket.display();
     if answer.loading {
-        let (socket, what) = (service.socket.display(), unknown(answer));
-        return CliError::at(Exit::TryAgain, socket, what, GIVE_AGAIN);
+        return CliError::at(Exit::TryAgain, socket, unknown(answer), GIVE_AGAIN);
     }
     let what = if answer.missing.is_empty() {
         "no job matches".to_owned()
     } else {
         format!("no such job: {}", printable(&answer.missing.join(", ")))
     };
-    CliError::at(
-        Exit::NotFound,
-        service.socket.display(),
-        what,
-        "`settee jobs` lists them",
-    )
+    CliError::at(Exit::NotFound, socket, what, "`settee jobs` lists them")
 }
 
 /// The remedy if jobs are not known yet.
@@ -252,25 +240,20 @@ fn tell(name: BulkOrderName, answer: &BulkAnswer, json: bool) -> CliResult {
     if answer.loading {
         problems.push(unknown(answer));
     }
-    match (has_failed, answer.loading) {
-        (false, false) => Ok(()),
-        (false, true) => Err(CliError::new(
-            Exit::TryAgain,
-            problems.join("; "),
-            GIVE_AGAIN,
-        )),
-        (true, _) => Err(CliError::new(
+    let (code, hint) = match (has_failed, answer.loading) {
+        (false, false) => return Ok(()),
+        (false, true) => (Exit::TryAgain, GIVE_AGAIN),
+        (true, _) => (
             Exit::Data,
-            problems.join("; "),
             "the lines on standard output say why; `settee jobs` lists all jobs",
-        )),
-    }
+        ),
+    };
+    Err(CliError::new(code, problems.join("; "), hint))
 }
 
 fn line(result: &JobResult, json: bool) -> String {
-    if json {
-        return serde_json::to_string(result).unwrap_or_default() + "\n";
-    }
-    let name = result.document.as_ref().unwrap_or(&result.id);
-    printable(&format!("{name}: {}: {}", result.error, result.reason)) + "\n"
+    json_or(json, result, || {
+        let name = result.document.as_ref().unwrap_or(&result.id);
+        printable(&format!("{name}: {}: {}", result.error, result.reason)) + "\n"
+    })
 }

@@ -19,17 +19,14 @@ use serde_json::value::to_raw_value;
 use crate::actors::language::Registry;
 use crate::cli::config_args::ConfigArgs;
 use crate::cli::exit::{CliError, CliResult, Exit};
-use crate::cli::output::{self, Output};
-use crate::cli::serve::open_code;
+use crate::cli::output::{self, Output, json_or};
 use crate::cli::service_socket::Service;
 use crate::cli::table::count;
 use crate::client::{Imported, ServiceError, with_query};
 use crate::config::new_file::NewFile;
 use crate::replicator::members::DocMembers;
 use crate::replicator::{DocStates, export_lines};
-use store::{
-    ExportEnd, ExportError, ExportHead, ExportReader, ExportRow, OpenError, StoreError, StorePlace,
-};
+use store::{ExportEnd, ExportError, ExportHead, ExportReader, ExportRow, StoreError, StorePlace};
 
 /// Maximum documents of a batch.
 const DOCUMENTS_MAX: usize = 500;
@@ -86,13 +83,10 @@ pub(super) async fn export(
             }
         }
     } else {
-        let mut pieces = service
-            .open(&with_query(
-                "/_scheduler/_export",
-                [("secrets", args.secrets.to_string())],
-            ))
-            .await?;
-        while let Some(piece) = service.next(&mut pieces).await? {
+        let query = [("secrets", args.secrets.to_string())];
+        let path = with_query("/_scheduler/_export", query);
+        let mut pieces = service.answer(service.operator.open(&path)).await?;
+        while let Some(piece) = service.answer(pieces.next()).await? {
             if sink.write(&piece)?.is_break() {
                 return Ok(());
             }
@@ -110,7 +104,7 @@ struct Sink<'a> {
 
 enum Target<'a> {
     File(NewFile, &'a Path),
-    Standard(Output<io::StdoutLock<'static>>),
+    Standard(Output),
 }
 
 impl<'a> Sink<'a> {
@@ -140,7 +134,7 @@ impl<'a> Sink<'a> {
                     .map_err(|error| CliError::new_file(path, &error))?;
                 Ok(ControlFlow::Continue(()))
             }
-            Target::Standard(output) => output.write_bytes(bytes),
+            Target::Standard(output) => output.write(bytes),
         }
     }
 
@@ -312,12 +306,6 @@ pub(super) async fn import(
     ))
 }
 
-impl From<OpenError> for CliError {
-    fn from(error: OpenError) -> Self {
-        Self::new(open_code(&error.problem), error.to_string(), error.remedy())
-    }
-}
-
 impl From<StoreError> for CliError {
     fn from(error: StoreError) -> Self {
         match error {
@@ -364,9 +352,8 @@ struct Import<'a> {
 
 /// Returns a document's result on one line.
 fn row(one: &Imported, json: bool) -> String {
-    match (&one.ok, json) {
-        (_, true) => serde_json::to_string(one).unwrap_or_default() + "\n",
-        (Some(ok), _) => format!("{ok} {}\n", one.id),
-        (None, _) => format!("{} {}: {}\n", one.error, one.id, one.reason),
-    }
+    json_or(json, one, || match &one.ok {
+        Some(ok) => format!("{ok} {}\n", one.id),
+        None => format!("{} {}: {}\n", one.error, one.id, one.reason),
+    })
 }

@@ -5,7 +5,7 @@
 //!           is acknowledged.
 //! PROMISES  Credentials arrive over the socket and are not printed; the command line has none.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -16,11 +16,11 @@ use super::order::nothing_named;
 use crate::actors::language::Registry;
 use crate::cli::config_args::ConfigArgs;
 use crate::cli::exit::{CliError, CliResult, Exit};
-use crate::cli::output;
+use crate::cli::output::{self, json_or};
 use crate::cli::replicate::{self, Comparing};
 use crate::cli::service_socket::{Service, SocketArgs, block_on};
 use crate::cli::table::{count, printable};
-use crate::client::{ServiceError, path, with_query};
+use crate::client::{path, with_query};
 use crate::config::Config;
 use crate::replicator;
 use crate::replicator::selection::is_pattern;
@@ -58,7 +58,15 @@ pub(super) fn verify(
     languages: &Registry,
 ) -> CliResult {
     let config = args.config.load(languages)?.config;
-    let service = Service::at(socket, explain);
+    let service = Service::at(socket, |_, said| {
+        (said.name == "not_found").then(|| {
+            CliError::new(
+                Exit::NotFound,
+                "there is no document of this id in _replicator",
+                "`settee jobs` shows the documents of jobs",
+            )
+        })
+    });
     let how = Comparing {
         deep: args.deep,
         resume: args.resume.clone(),
@@ -98,12 +106,10 @@ pub(super) fn verify(
             Ok(false) => lacking += 1,
             Err(error) => {
                 failed += 1;
-                let line = if json {
-                    json!({"document": document, "error": error.message}).to_string()
-                } else {
-                    printable(&format!("{document}: not compared: {error}"))
-                };
-                output::print(&format!("{line}\n"))?;
+                let line = json!({"document": document, "error": error.message});
+                output::print(&json_or(json, &line, || {
+                    printable(&format!("{document}: not compared: {error}")) + "\n"
+                }))?;
             }
         }
     }
@@ -117,12 +123,11 @@ pub(super) fn verify(
 fn tell(total: usize, lacking: usize, failed: usize, json: bool) -> CliResult {
     let complete = total - lacking - failed;
     let jobs = count(total, "job");
-    output::print(&if json {
-        let sum = json!({"jobs": total, "complete": complete, "incomplete": lacking, "not_compared": failed});
-        format!("{sum}\n")
-    } else {
+    let sum =
+        json!({"jobs": total, "complete": complete, "incomplete": lacking, "not_compared": failed});
+    output::print(&json_or(json, &sum, || {
         format!("{jobs}: {complete} complete, {lacking} incomplete, {failed} not compared\n")
-    })?;
+    }))?;
     if lacking + failed == 0 {
         return Ok(());
     }
@@ -213,16 +218,6 @@ fn compare(
         })?;
     }
     Ok(holds_all)
-}
-
-fn explain(_: &Path, said: &ServiceError) -> Option<CliError> {
-    (said.name == "not_found").then(|| {
-        CliError::new(
-            Exit::NotFound,
-            "there is no document of this id in _replicator",
-            "`settee jobs` shows the documents of jobs",
-        )
-    })
 }
 
 /// Returns the latest documents that the target refused.

@@ -23,6 +23,7 @@ const KINDS_MAX: usize = 10;
 type Kind = (String, Option<String>, Option<u32>, Option<u32>);
 
 /// The errors of a run.
+#[derive(Default)]
 pub(super) struct Errors {
     /// How many of each kind were shown.
     kinds: RefCell<HashMap<Kind, u64>>,
@@ -37,10 +38,8 @@ impl Errors {
     /// Shows logged lines through `logs`.
     pub(super) fn new(logs: LogLines) -> Self {
         Self {
-            kinds: RefCell::default(),
-            failed: Cell::new(0),
-            hidden: Cell::new(0),
             logs,
+            ..Self::default()
         }
     }
 

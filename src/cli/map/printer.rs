@@ -136,7 +136,7 @@ impl MapSink for Printer {
 fn write(mut queue: mpsc::Receiver<Vec<u8>>) -> CliResult {
     let mut output = Output::standard();
     while let Some(piece) = queue.blocking_recv() {
-        if output.write_bytes(&piece)? == ControlFlow::Break(()) {
+        if output.write(piece)? == ControlFlow::Break(()) {
             break;
         }
     }

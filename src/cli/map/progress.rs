@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use crate::cli::terminal::{clear_line, draw_line};
+use crate::cli::terminal::{clear_line, draw_line, per_second};
 use crate::functions::view::Counts;
 
 /// Interval of redraws.
@@ -50,12 +50,8 @@ impl Drop for Progress {
 
 fn line(counts: &Counts, elapsed: Duration) -> String {
     let documents = counts.documents.get();
-    let seconds = elapsed.as_secs_f64().max(0.001);
-    #[expect(clippy::cast_precision_loss, reason = "rates are rounded anyway")]
-    let (rate, speed) = (
-        documents as f64 / seconds,
-        counts.bytes.get() as f64 / seconds / 1_000_000.0,
-    );
+    let rate = per_second(documents, elapsed);
+    let speed = per_second(counts.bytes.get(), elapsed) / 1_000_000.0;
     let rows = counts.rows.get();
     format!("{documents} documents, {rows} rows, {rate:.0} documents/s, {speed:.1} MB/s")
 }

@@ -36,7 +36,7 @@ pub(super) fn run(
             text.extend_from_slice(document.text().as_bytes());
             text.push(b'\n');
         }
-        if output.write_bytes(&text)? == ControlFlow::Break(()) {
+        if output.write(&text)? == ControlFlow::Break(()) {
             return Ok(());
         }
         match batch {

@@ -1,20 +1,21 @@
 //! The input files of `settee map`: functions, modules, documents.
 
+use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::fs::{self, File};
 use std::io::{self, Read};
-use std::os::fd::AsFd;
 use std::path::Path;
 
 use serde_json::value::{RawValue, to_raw_value};
+use serde_json::{Value, json};
 use slog::Logger;
 
 use crate::cli::exit::{CliError, CliResult, Exit};
 use crate::config::Config;
 use crate::config::keys::MANGO;
-use crate::functions::view::{BuiltinReducer, InputError, Library, Module};
+use crate::functions::view::{BuiltinReducer, InputError};
 use crate::query_server::reduce::{Builtin, OverflowLog, SumLimit};
-use couchjs::syntax::SyntaxError;
+use couchjs::syntax;
 use mango::{Index, Selector};
 
 /// A reduce function.
@@ -119,31 +120,35 @@ pub(super) fn reducer(name: &Path, config: &Config, log: &Logger) -> CliResult<R
     }))
 }
 
-/// Reads the modules of a directory and its subdirectories; `check` validates a source.
-pub(super) fn library(directory: Option<&Path>, check: Check) -> CliResult<Library> {
-    directory.map_or_else(
+/// Modules by name: a source, or an object with the modules of a subdirectory.
+type Library = BTreeMap<String, Value>;
+
+/// Reads the modules of a directory and its subdirectories, in the form of `add_lib`; those for the built-in server are
+/// checked.
+pub(super) fn library(directory: Option<&Path>, is_builtin: bool) -> CliResult<Box<RawValue>> {
+    let library = directory.map_or_else(
         || Ok(Library::new()),
-        |directory| modules(directory, check, 1),
-    )
+        |directory| modules(directory, is_builtin, 1),
+    )?;
+    Ok(to_raw_value(&library).expect("VW-7: strings by name can be written"))
 }
 
-/// Checks a module's source.
-pub(super) type Check = fn(&str) -> Result<(), SyntaxError>;
-
-fn module(path: &Path, check: Check) -> CliResult<Module> {
+fn module(path: &Path, is_builtin: bool) -> CliResult<Value> {
     let source = read(path)?;
-    check(&source).map_err(|error| {
-        CliError::at(
-            Exit::Data,
-            format!("{}:{}:{}", path.display(), error.line, error.column),
-            error,
-            "correct the module, or take it out",
-        )
-    })?;
-    Ok(Module::Source(source))
+    if is_builtin {
+        syntax::check_module(&source).map_err(|error| {
+            CliError::at(
+                Exit::Data,
+                format!("{}:{}:{}", path.display(), error.line, error.column),
+                error,
+                "correct the module, or take it out",
+            )
+        })?;
+    }
+    Ok(source.into())
 }
 
-fn modules(directory: &Path, check: Check, depth: usize) -> CliResult<Library> {
+fn modules(directory: &Path, is_builtin: bool, depth: usize) -> CliResult<Library> {
     let mut library = Library::new();
     let unlisted = |error: io::Error| match error.kind() {
         io::ErrorKind::NotADirectory => CliError::at(
@@ -169,10 +174,10 @@ fn modules(directory: &Path, check: Check, depth: usize) -> CliResult<Library> {
         let (name, module) = if path.is_dir() {
             (
                 path.file_name(),
-                Module::Directory(modules(&path, check, depth + 1)?),
+                json!(modules(&path, is_builtin, depth + 1)?),
             )
         } else if is_module {
-            (path.file_stem(), module(&path, check)?)
+            (path.file_stem(), module(&path, is_builtin)?)
         } else {
             continue;
         };
@@ -191,7 +196,7 @@ fn modules(directory: &Path, check: Check, depth: usize) -> CliResult<Library> {
             ));
         }
     }
-    library.retain(|_, module| *module != Module::Directory(Library::new()));
+    library.retain(|_, module| *module != json!({}));
     Ok(library)
 }
 
@@ -204,7 +209,8 @@ pub(super) fn is_standard_input(path: &Path) -> bool {
 pub(super) fn input(path: &Path) -> CliResult<impl Read + Send + use<>> {
     let input: Box<dyn Read + Send> = if is_standard_input(path) {
         let input = io::stdin();
-        widen(&input);
+        // An optimisation: other files, and pipes that may not grow, are unchanged.
+        let _ = rustix::pipe::fcntl_setpipe_size(&input, PIPE_BYTES);
         Box::new(input)
     } else {
         Box::new(File::open(path).map_err(|error| file_error(path, &error))?)
@@ -312,9 +318,3 @@ fn foreign(begin: &[u8]) -> Option<Foreign> {
 /// Capacity of a pipe to or from the program, in bytes: with the usual 64 KiB both sides wait for each other most of
 /// the time.
 const PIPE_BYTES: usize = 1 << 20;
-
-/// Enlarges a pipe. Other files, and pipes that may not grow, are unchanged.
-pub(super) fn widen(pipe: impl AsFd) {
-    // An optimisation: nothing depends on it.
-    let _ = rustix::pipe::fcntl_setpipe_size(pipe, PIPE_BYTES);
-}

@@ -65,14 +65,10 @@ pub(super) fn summary(
     began_with: Stats,
     refusals: &Refusals,
 ) -> String {
-    let last = match end {
-        JobEnd::Normal(completed) => &completed.progress,
-        JobEnd::Stopped | JobEnd::Crashed(_) => last,
-    };
-    let how = match end {
-        JobEnd::Normal(_) => "everything is replicated",
-        JobEnd::Stopped => "stopped",
-        JobEnd::Crashed(_) => "not finished",
+    let (how, last) = match end {
+        JobEnd::Normal(completed) => ("everything is replicated", &completed.progress),
+        JobEnd::Stopped => ("stopped", last),
+        JobEnd::Crashed(_) => ("not finished", last),
     };
     let done = last.stats.since(&began_with);
     let mut text = format!(

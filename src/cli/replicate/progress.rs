@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal};
 use std::time::{Duration, Instant};
 
-use crate::cli::terminal::{clear_line, draw_line};
+use crate::cli::terminal::{clear_line, draw_line, per_second};
 use crate::messages::replication_job::JobProgress;
 use replication::counters::Stats;
 
@@ -74,13 +74,8 @@ impl Progress {
 fn line(now: &JobProgress, left: Option<u64>, began_with: Stats, elapsed: Duration) -> String {
     let done = now.stats.since(&began_with);
     let (written, refused) = (done.docs_written, done.doc_write_failures);
-    let seconds = elapsed.as_secs_f64().max(0.001);
-    #[expect(clippy::cast_precision_loss, reason = "rates are rounded anyway")]
-    let (rate, speed, pace) = (
-        written as f64 / seconds,
-        now.bytes_written as f64 / seconds / 1_000_000.0,
-        done.missing_checked as f64 / seconds,
-    );
+    let rate = per_second(written, elapsed);
+    let speed = per_second(now.bytes_written, elapsed) / 1_000_000.0;
     let mut line = format!("{written} documents, {rate:.0} documents/s, {speed:.1} MB/s");
     if refused > 0 {
         line.push_str(&format!(", {refused} refused"));
@@ -88,7 +83,7 @@ fn line(now: &JobProgress, left: Option<u64>, began_with: Stats, elapsed: Durati
     if let Some(pending) = left {
         line.push_str(&format!(", {pending} changes to come"));
         #[expect(clippy::cast_precision_loss, reason = "a guess anyway")]
-        let left = pending as f64 / pace;
+        let left = pending as f64 / per_second(done.missing_checked, elapsed);
         if left.is_finite() && pending > 0 {
             line.push_str(&format!(", about {}", duration(left)));
         }

@@ -68,7 +68,11 @@ impl ResumeFile {
         let (mut line, mut whole) = (Vec::new(), 0);
         while lines.read_until(b'\n', &mut line).map_err(failed)? > 0 && line.ends_with(b"\n") {
             if whole == 0 {
-                require(compared, &line, path)?;
+                match serde_json::from_slice::<Compared>(&line) {
+                    Ok(known) if known == *compared => {}
+                    Ok(_) => return Err(none(path, "is of another comparison")),
+                    Err(_) => return Err(none(path, "is not a file of a comparison")),
+                }
             } else {
                 let step: Step =
                     serde_json::from_slice(&line).map_err(|_| none(path, "is damaged"))?;
@@ -117,15 +121,6 @@ impl ResumeFile {
             return Ok(());
         };
         std::fs::remove_file(&path).io_at(path.display())
-    }
-}
-
-/// Requires that a file belongs to this comparison.
-fn require(compared: &Compared, line: &[u8], path: &Path) -> CliResult {
-    match serde_json::from_slice::<Compared>(line) {
-        Ok(known) if known == *compared => Ok(()),
-        Ok(_) => Err(none(path, "is of another comparison")),
-        Err(_) => Err(none(path, "is not a file of a comparison")),
     }
 }
 

@@ -18,9 +18,9 @@ use super::progress::duration;
 use super::resume::{Compared, ResumeFile};
 use super::{Prepared, Run};
 use crate::cli::exit::{CliError, CliResult, Exit};
-use crate::cli::output::Output;
+use crate::cli::output::{Output, json_or};
 use crate::cli::table::{count, printable};
-use crate::cli::terminal::{clear_line, draw_line};
+use crate::cli::terminal::{clear_line, draw_line, per_second};
 use replication::endpoint::HttpSettings;
 use replication::filter::{FilterHere, FilterPool};
 use replication::open::{changes_pending, open_endpoint};
@@ -121,7 +121,7 @@ impl Run<'_> {
 struct Report<'a> {
     json: bool,
     one_of: Option<&'a str>,
-    output: Output<io::StdoutLock<'static>>,
+    output: Output,
     counts: Counts,
     /// Differences by kind.
     differences: BTreeMap<&'static str, u64>,
@@ -159,12 +159,7 @@ impl<'a> Report<'a> {
         let mut lines = String::new();
         for difference in &step.differences {
             *self.differences.entry(difference.kind()).or_default() += 1;
-            if self.json {
-                lines += &json!(difference).to_string()
-            } else {
-                lines += &difference.to_string()
-            }
-            lines.push('\n');
+            lines += &json_or(self.json, difference, || format!("{difference}\n"));
         }
         if self.one_of.is_none() && !lines.is_empty() && self.output.write(&lines)?.is_break() {
             self.reader_is_gone = true;
@@ -181,9 +176,7 @@ impl<'a> Report<'a> {
         let compared = self.counts.revisions;
         let done = compared - self.began_with;
         let differences: u64 = self.differences.values().sum();
-        let seconds = self.start.elapsed().as_secs_f64().max(0.001);
-        #[expect(clippy::cast_precision_loss, reason = "rates are rounded anyway")]
-        let rate = done as f64 / seconds;
+        let rate = per_second(done, self.start.elapsed());
         let found = count(differences, "difference");
         let mut line = format!("{compared} revisions compared, {rate:.0}/s, {found}");
         if let Some(left) = self.expected.map(|all| all.saturating_sub(done)) {
@@ -214,7 +207,7 @@ impl<'a> Report<'a> {
             let document = document.map_or_else(String::new, |document| format!("{document}: "));
             document + &self.summary(total)
         };
-        let _ = self.output.write(&text)?;
+        let _ = self.output.write(text)?;
         match total {
             0 => Ok(true),
             _ if self.one_of.is_some() => Ok(false),

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::cli::exit::{CliError, CliResult, Exit, IoAt};
 use crate::cli::table::{Cell, Layout, columns, count, microseconds, number, or_dash, text};
-use crate::messages::tenant_costs::{TenantCost, TenantCostsPage, TenantSort};
+use crate::messages::costs::{SortBy, TenantCost, TenantCostsPage};
 
 /// Reads the output of `settee top --by-db --json`.
 ///
@@ -57,7 +57,7 @@ pub(super) fn added(now: TenantCostsPage, before: &TenantCostsPage) -> TenantCos
 }
 
 /// Sorts the rows, and keeps the first.
-pub(super) fn first(mut page: TenantCostsPage, sort: TenantSort, limit: usize) -> TenantCostsPage {
+pub(super) fn first(mut page: TenantCostsPage, sort: SortBy, limit: usize) -> TenantCostsPage {
     page.tenants
         .sort_by_key(|row| std::cmp::Reverse(row.costs.sort_key(sort)));
     page.tenants.truncate(limit);
@@ -86,7 +86,7 @@ fn row(TenantCost { db, costs }: &TenantCost) -> Vec<Cell> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::messages::tenant_costs::Costs;
+    use crate::messages::costs::Costs;
 
     fn page(since: &str, until: &str, rows: &[(&str, u64)]) -> TenantCostsPage {
         let rows = rows.iter().map(|(db, calls)| TenantCost {

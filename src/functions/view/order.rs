@@ -17,10 +17,9 @@ const DOCUMENTS_MAX: u64 = 4096;
 const BYTES_MAX: usize = 16 << 20;
 
 /// The order in which documents are passed on.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
     /// In the order of their answers.
-    #[default]
     AsAnswered,
     /// In the order of the input.
     AsRead,

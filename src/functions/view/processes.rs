@@ -83,11 +83,10 @@ pub enum ProcessErrorKind {
 
 impl ProcessError {
     fn new(kind: ProcessErrorKind, reason: String) -> Self {
-        let cause = None;
         Self {
             kind,
             reason,
-            cause,
+            cause: None,
         }
     }
 

@@ -7,13 +7,14 @@
 //!           lines and documents that do not match are skipped.
 
 use std::io::{self, Read};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use tokio::sync::mpsc;
 
 use super::check::Members;
 use super::documents::{Batch, Document, InputError, MissingId};
+use crate::lock;
 use child::line_buffer::{LineBuffer, LineTooLong};
 use child::pipe::read_chunk;
 use mango::Selector;
@@ -39,13 +40,15 @@ pub(crate) struct BadLines {
 impl BadLines {
     /// Allows this many.
     pub fn at_most(max: u64) -> Arc<Self> {
-        let seen = Mutex::default();
-        Arc::new(Self { max, seen })
+        Arc::new(Self {
+            max,
+            seen: Mutex::default(),
+        })
     }
 
     /// Counts a line and returns `true`; returns `false` if the maximum is reached.
     fn skip(&self, line: u64, problem: &str) -> bool {
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = lock(&self.seen);
         let (count, first) = &mut *seen;
         let is_skipped = *count < self.max;
         *count += u64::from(is_skipped);
@@ -57,7 +60,7 @@ impl BadLines {
 
     /// Reports the number of skipped lines and the first ones; `None`: there were none.
     pub fn summary(&self) -> Option<String> {
-        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let seen = lock(&self.seen);
         let (count, first) = &*seen;
         let first = first.join("; ");
         (*count > 0).then(|| format!("{count} bad lines were skipped. {first}"))

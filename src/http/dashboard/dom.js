@@ -78,10 +78,11 @@ export const to = (...names) => `#/${names.map(encodeURIComponent).join("/")}`;
 // Maximum columns of a table that fits a phone.
 const SLIM_MAX = 4;
 
-// A table. `columns` are [heading, class, sorted]; `rows` are {key, cells}, cells in the order of the columns.
+// A table. `columns` are [heading, class, sorted]; `rows` are [key, ...cells], cells in the order of the columns;
+// `nothing` is shown if there are no rows.
 // On narrow screens a row is a card: the cell of the class "first" leads, each other cell has its heading.
 export function table(id, columns, rows, nothing) {
-  const cell = (value, [heading, kind]) => {
+  const cell = (value, [heading, kind = ""]) => {
     const isNumber = typeof value === "number";
     const text = isNumber ? value.toLocaleString("en") : value ?? "";
     // A long text is cut after some lines; the row's own page has all of it.
@@ -91,8 +92,8 @@ export function table(id, columns, rows, nothing) {
   };
   const body = rows.length === 0
     ? h("tr", { class: "none" }, h("td", { colspan: columns.length, class: "quiet" }, nothing))
-    : rows.map((row) => h("tr", { "data-key": row.key }, row.cells.map((value, at) => cell(value, columns[at]))));
-  const head = columns.map(([heading, kind, sorted]) => h("th", { scope: "col", class: kind, "aria-sort": sorted && "descending" }, heading));
+    : rows.map(([key, ...cells]) => h("tr", { "data-key": key }, cells.map((value, at) => cell(value, columns[at]))));
+  const head = columns.map(([heading, kind = "", sorted]) => h("th", { scope: "col", class: kind, "aria-sort": sorted && "descending" }, heading));
   return h("div", { class: "scroll", role: "region", "aria-label": `Table of ${id}`, tabindex: "0" },
     h("table", { id, class: columns.length <= SLIM_MAX && "slim" }, h("thead", null, h("tr", null, head)), h("tbody", null, body)));
 }
@@ -129,7 +130,7 @@ export const searched = (match) => (text) => text?.toLowerCase().includes(match.
 export function pages(total, skip, size, path) {
   if (total <= size && skip === 0) return null;
   const end = Math.min(skip + size, total);
-  const step = (text, there, at) => there ? link(path(at), text) : h("span", { class: "quiet" }, text);
+  const step = (text, there, at) => there ? link(path(at), text) : mood(text, "quiet");
   return h("nav", { class: "pages", "aria-label": "Pages" },
     step("← Previous", skip > 0, Math.max(skip - size, 0)),
     h("span", null, total === 0 ? "0" : `${(skip + 1).toLocaleString("en")}–${end.toLocaleString("en")} of ${total.toLocaleString("en")}`),

@@ -30,17 +30,17 @@ const cells = (row, shown) => shown.map(([, , value]) => value(row));
 export function costTable(id, rows) {
   const shown = COSTS.filter(([name]) => !name.startsWith("p"));
   const columns = [["Database", "first text"], ...shown.map(([, text]) => [text, "number"])];
-  return table(id, columns, rows.map((row) => ({ key: `${row.db}`, cells: [row.db ?? "none", ...cells(row, shown)] })), "");
+  return table(id, columns, rows.map((row) => [`${row.db}`, row.db ?? "none", ...cells(row, shown)]));
 }
 
 // With `sortBy`, a click on a heading sorts by it; without, headings are plain text.
 export function functionsTable({ seconds, functions }, sort, sortBy) {
   const heading = ([name, text]) => [sortBy ? h("button", { type: "button", "data-sort": name, onclick: () => sortBy(name) }, text) : text, "number", name === sort];
   const columns = [["Function", "first text"], ["Database", "first text"], ["Design document", "text"], ...COSTS.map(heading)];
-  return table("functions", columns, functions.map((row) => ({
-    key: JSON.stringify([row.db, row.ddoc, row.function]),
-    cells: [link(to("functions", row.db ?? "", row.ddoc ?? "", row.function), row.function), row.db, row.ddoc, ...cells(row, COSTS)],
-  })), `No function was called ${lately(seconds)}.`);
+  return table("functions", columns, functions.map((row) => [
+    JSON.stringify([row.db, row.ddoc, row.function]),
+    link(to("functions", row.db ?? "", row.ddoc ?? "", row.function), row.function), row.db, row.ddoc, ...cells(row, COSTS),
+  ]), `No function was called ${lately(seconds)}.`);
 }
 
 export const lately = (seconds) => `in the last ${span(Math.ceil(seconds) * 1000)}`;
@@ -63,7 +63,7 @@ export const list = {
       filterForm(
         choiceField("Cost of the last", "period", ["minute", "hour"], filter.period, (period) => choose({ period })),
         searchField("Search", { id: "function-match", value: filter.match, placeholder: "function, database, design document" }, (match) => choose({ match })),
-        h("span", { class: "quiet" }, "Click a number's heading to sort by it.")),
+        mood("Click a number's heading to sort by it.", "quiet")),
       functionsTable({ seconds, functions: shown }, filter.sort, (sort) => choose({ sort })));
   },
 };
@@ -86,7 +86,7 @@ export const one = {
       section("Where it is", null, facts([["Database", db], ["Design document", ddoc]])),
       cost(minute), cost(hour),
       section("Running now", plural(procs.length, "process", "processes"), table("procs", [["Pool", "first"], ["Process", "first"], ["For", "number"]],
-        procs.map((proc) => ({ key: proc.name, cells: [link(to("pools", proc.pool), proc.pool), proc.name, span(proc.state_ms)] })), "Not running now.")),
+        procs.map((proc) => [proc.name, link(to("pools", proc.pool), proc.pool), proc.name, span(proc.state_ms)]), "Not running now.")),
     ];
   },
 };

@@ -137,11 +137,11 @@ const nameCell = (job) => (isJob(job) ? link(to("jobs", job.doc_id ?? job.id), n
 
 export function jobsTable(jobs, nothing, state, again) {
   const columns = [["State", "first"], ["Job", "first"], ["Reason", "first text"], ["Source and target", "text"],
-    ["Written", "number"], ["Refused", "number"], ["Pending", "number"], ["Since", ""]];
+    ["Written", "number"], ["Refused", "number"], ["Pending", "number"], ["Since"]];
   const hasTries = jobs.some((job) => job.next_try);
-  if (hasTries) columns.push(["Next try", ""]);
+  if (hasTries) columns.push(["Next try"]);
   const hasDaemons = jobs.some((job) => job.daemon);
-  if (hasDaemons) columns.push(["Daemon", ""]);
+  if (hasDaemons) columns.push(["Daemon"]);
   return table("jobs", columns, jobs.map((job) => {
     const info = job.info ?? {};
     const buttons = state && buttonsOf(state, job, again);
@@ -150,12 +150,12 @@ export function jobsTable(jobs, nothing, state, again) {
       info.docs_written, info.doc_write_failures, info.changes_pending, when(job.since)];
     if (hasTries) cells.push(when(job.next_try));
     if (hasDaemons) cells.push(daemonOf(job));
-    return { key: job.id ?? job.doc_id, cells };
+    return [job.id ?? job.doc_id, ...cells];
   }), nothing);
 }
 
 export const groupsTable = (found, filter = {}) => table("reasons", [["Jobs", "number first"], ["Reason", "text first"]], found.slice(0, GROUPS_SHOWN).map(({ reason, count }) =>
-  ({ key: reason, cells: [count, link(listPath({ ...filter, state: "crashing", reason }), reason ?? "no reason given")] })), "No job fails.");
+  [reason, count, link(listPath({ ...filter, state: "crashing", reason }), reason ?? "no reason given")]), "No job fails.");
 
 export const listPath = (filter) => query("#/jobs", filter);
 
@@ -202,8 +202,8 @@ export const one = {
   show(state, job, { again }) {
     const info = job.info ?? {};
     const problem = state.health.daemons[0].problems.find(({ kind, subject }) => kind === "replications_failing" && subject === job.reason);
-    const events = (job.history ?? []).map((event, at) => ({ key: `${event.timestamp} ${at}`, cells: [when(event.timestamp), event.type, event.reason] }));
-    const refused = (job.refused ?? []).map((doc) => ({ key: `${doc.id} ${doc.rev}`, cells: [doc.id, doc.rev, doc.error, doc.reason] }));
+    const events = (job.history ?? []).map((event, at) => [`${event.timestamp} ${at}`, when(event.timestamp), event.type, event.reason]);
+    const refused = (job.refused ?? []).map((doc) => [`${doc.id} ${doc.rev}`, doc.id, doc.rev, doc.error, doc.reason]);
     return [
       section("Now", null,
         facts([["State", stateOfJob(job), "wide"], ["Reason", job.reason, "wide"], ["What to do", problem?.remedy, "wide"], ["Since", when(job.since)], ["Next try", when(job.next_try)], ["Document", job.doc_id], ["Id", job.id], ["Source", job.source], ["Target", job.target],
@@ -214,7 +214,7 @@ export const one = {
         buttonsOf(state, job, again, () => { location.hash = "#/jobs"; })),
       section("History", "latest first", table("history", [["When", "first"], ["Event", "first"], ["Reason", "text"]], events, "No events yet.")),
       refused.length > 0 ? section("Documents refused by the target", plural(refused.length, "document"),
-        table("refused", [["Document", "first text"], ["Revision", "text"], ["Error", ""], ["Reason", "text"]], refused, "")) : null,
+        table("refused", [["Document", "first text"], ["Revision", "text"], ["Error"], ["Reason", "text"]], refused)) : null,
     ];
   },
 };

@@ -22,27 +22,26 @@ const audit = seldom("/_audit");
 const tenants = seldom("/_tenants");
 
 function services(all) {
-  const columns = [["Service", "first"], ["State", "first text"], ["Listens on", "text"], ["Pool", ""], ["Connections", "number"], ["Accepted", "number"], ["Limit", "number"]];
+  const columns = [["Service", "first"], ["State", "first text"], ["Listens on", "text"], ["Pool"], ["Connections", "number"], ["Accepted", "number"], ["Limit", "number"]];
   const sorted = all.toSorted((one, other) => one.listening - other.listening);
-  return section("Services", null, table("services", columns, sorted.map((service) => ({
-    key: service.name,
-    cells: [service.name, stateOfService(service), service.listen, poolLink(service.pool), service.connections, service.accepted, service.limit],
-  })), ""));
+  return section("Services", null, table("services", columns, sorted.map((service) => [
+    service.name, service.name, stateOfService(service), service.listen, poolLink(service.pool), service.connections, service.accepted, service.limit,
+  ])));
 }
 
 function views(tasks) {
-  const columns = [["Language", "first"], ["Documents read", "number"], ["Rows written", "number"], ["Since", ""]];
-  return section("Views", null, table("tasks", columns, tasks.map((task) => ({
-    key: task.pid, cells: [task.language, task.docs_read, task.docs_written, when(task.started_on)],
-  })), ""));
+  const columns = [["Language", "first"], ["Documents read", "number"], ["Rows written", "number"], ["Since"]];
+  return section("Views", null, table("tasks", columns, tasks.map((task) => [
+    task.pid, task.language, task.docs_read, task.docs_written, when(task.started_on),
+  ])));
 }
 
 function orders({ total_rows: total, records }) {
   const columns = [["When", "first"], ["Who", "first"], ["Order", "first"], ["For", "text"], ["How many", "number"], ["Error", "text"]];
-  return section("Orders", `latest of ${number(total)}`, table("orders", columns, records.map((record) => ({
-    key: `${record.ts} ${record.request_id} ${record.on}`,
-    cells: [when(record.ts), record.who, record.what.replaceAll("_", " "), record.on, record.count ?? "", record.error],
-  })), ""));
+  return section("Orders", `latest of ${number(total)}`, table("orders", columns, records.map((record) => [
+    `${record.ts} ${record.request_id} ${record.on}`,
+    when(record.ts), record.who, record.what.replaceAll("_", " "), record.on, record.count ?? "", record.error,
+  ])));
 }
 
 export const overview = {

@@ -22,13 +22,13 @@ const stateOfProc = ({ state }) => mood(state, state === "idle" ? "quiet" : "");
 const pidOf = ({ os_pid: pid }) => (pid == null ? "inside" : String(pid));
 
 export function poolsTable(pools) {
-  const columns = [["Pool", "first"], ["State", "first text"], ["Language", ""], ["Group", ""], ["In use", ""], ["Free", "number"],
-    ["Opening", "number"], ["Stopping", "number"], ["Waiting", "number"], ["Longest wait", "number"], ["Cell", ""]];
-  return table("pools", columns, pools.map((pool) => ({
-    key: `${pool.name} ${pool.removing ?? ""}`,
-    cells: [poolLink(pool.name), stateOfPool(pool), pool.language, pool.group, inUse(pool), pool.free, pool.opening || "", pool.stopping || "",
-      pool.waiting || "", pool.waiting > 0 ? span(pool.longest_wait_ms) : "", cellOfPool(pool)],
-  })), "No pool has been used yet.");
+  const columns = [["Pool", "first"], ["State", "first text"], ["Language"], ["Group"], ["In use"], ["Free", "number"],
+    ["Opening", "number"], ["Stopping", "number"], ["Waiting", "number"], ["Longest wait", "number"], ["Cell"]];
+  return table("pools", columns, pools.map((pool) => [
+    `${pool.name} ${pool.removing ?? ""}`,
+    poolLink(pool.name), stateOfPool(pool), pool.language, pool.group, inUse(pool), pool.free, pool.opening || "", pool.stopping || "",
+    pool.waiting || "", pool.waiting > 0 ? span(pool.longest_wait_ms) : "", cellOfPool(pool),
+  ]), "No pool has been used yet.");
 }
 
 // Adds a pool's worst problem to it; a problem of its processes precedes one of its cell.
@@ -50,15 +50,15 @@ export function byTrouble({ status: { pools }, health: { daemons: [{ problems }]
 export function procsSection(pools) {
   const procs = pools.flatMap((pool) => pool.procs.map((proc) => [pool.name, proc]));
   const left = procs.length - PROCS_MAX;
-  const columns = [["Pool", "first"], ["State", "first"], ["Database", "first"], ["PID", "number"], ["Client", ""], ["Design documents", "number"],
+  const columns = [["Pool", "first"], ["State", "first"], ["Database", "first"], ["PID", "number"], ["Client"], ["Design documents", "number"],
     ["Uses", "number"], ["Age", "number"], ["Idle", "number"]];
   return h("details", { "data-key": "procs-list", id: "procs-list" },
     h("summary", null, h("h2", null, "Processes ", h("small", null, plural(procs.length, "process", "processes") + (left > 0 ? `; ${number(left)} are not shown` : "")))),
-    table("procs", columns, procs.slice(0, PROCS_MAX).map(([pool, proc]) => ({
-      key: proc.name,
-      cells: [poolLink(pool), stateOfProc(proc), proc.db, pidOf(proc),
-        holderOf(proc.holder), proc.ddocs, proc.uses, span(proc.age_ms), proc.state === "idle" ? span(proc.idle_ms) : ""],
-    })), "No process runs."));
+    table("procs", columns, procs.slice(0, PROCS_MAX).map(([pool, proc]) => [
+      proc.name,
+      poolLink(pool), stateOfProc(proc), proc.db, pidOf(proc),
+      holderOf(proc.holder), proc.ddocs, proc.uses, span(proc.age_ms), proc.state === "idle" ? span(proc.idle_ms) : "",
+    ]), "No process runs."));
 }
 
 export const list = {
@@ -115,14 +115,13 @@ function end(proc, again) {
 }
 
 function workTable(procs, mayOperate, again) {
-  const columns = [["State", "first"], ["Function", "first text"], ["Database", "first"], ["Process", ""], ["PID", "number"], ["For", "number"], ["Client", ""],
+  const columns = [["State", "first"], ["Function", "first text"], ["Database", "first"], ["Process"], ["PID", "number"], ["For", "number"], ["Client"],
     ["CPU", "number"], ["Memory", "number"], ["Uses", "number"], ["Age", "number"]];
   return table("procs", columns, procs.map((proc) => {
     const called = proc.function == null ? "" : link(to("functions", proc.db ?? "", proc.ddoc ?? "", proc.function), proc.function);
     const name = mayOperate ? h("span", { class: "named" }, proc.name, " ", button("End", () => end(proc, again), { "aria-label": `End ${proc.name}` })) : proc.name;
-    const cells = [stateOfProc(proc), called, proc.db, name, pidOf(proc), span(proc.state_ms),
+    return [proc.name, stateOfProc(proc), called, proc.db, name, pidOf(proc), span(proc.state_ms),
       holderOf(proc.holder), proc.cpu_us == null ? "" : took(proc.cpu_us), bytes(proc.memory), proc.uses, proc.age_ms == null ? "" : span(proc.age_ms)];
-    return { key: proc.name, cells };
   }), "No process runs.");
 }
 

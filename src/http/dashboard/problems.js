@@ -85,7 +85,7 @@ function shown(line, isOpen, again) {
   return h("li", { "data-key": line.key }, h("details", { open: isOpen },
     h("summary", null, h("span", { class: "what" }, mood(words(line), moodOf(line.severity)), " ", h("b", null, names(line.subjects)), at && ` at ${at}`),
       // The subject, here a reason, is shown before the cause, and not repeated in it.
-      h("span", { class: "cause" }, line.cause.replace(` with '${line.subject}'`, "")), h("span", { class: "quiet" }, when(line.since))),
+      h("span", { class: "cause" }, line.cause.replace(` with '${line.subject}'`, "")), mood(when(line.since), "quiet")),
     h("p", null, "What to do: ", commands(line.remedy), path && [" · ", link(path, text)], at && line.daemons.length > 1 && ` · At ${line.daemons.join(", ")}`),
     again && line.isOwn && LOSSES.includes(line.kind) && h("p", { class: "orders" }, button("Acknowledge", () => acknowledge(line, again)))));
 }

@@ -19,14 +19,14 @@ use tokio::sync::OnceCell;
 use tokio::time::{Instant, timeout};
 
 use super::super::access::{User, Visitor};
-use super::super::answer::{self, Answer, Refusal};
+use super::super::answer::{self, Answer, HttpResult, Refusal};
 use super::super::compress::Text;
 use super::super::functions_api::costs;
 use super::super::info::pools;
 use super::super::{HttpContext, Shared};
 use crate::actors::replicator_api::Whose;
-use crate::messages::function_costs::{CostsQuery, Period, SortBy};
-use crate::query_server::lock;
+use crate::lock;
+use crate::messages::costs::{CostsQuery, Period, SortBy};
 use crate::replicator::DocState;
 use policy::schedule::JobState;
 
@@ -113,7 +113,7 @@ pub(crate) async fn state(request: HttpRequest, shared: Shared, user: User) -> A
         .answer(&request, answer::json_response()))
 }
 
-async fn make(shared: &HttpContext, user: &User) -> Result<Made, Refusal> {
+async fn make(shared: &HttpContext, user: &User) -> HttpResult<Made> {
     let begun = Instant::now();
     let status = pools(shared, None, |pools| json!(pools.status()).to_string()).await?;
     let query = CostsQuery {
@@ -149,7 +149,7 @@ async fn make(shared: &HttpContext, user: &User) -> Result<Made, Refusal> {
 }
 
 /// Returns the number of jobs by state, and the jobs in the worst trouble.
-async fn jobs(shared: &HttpContext) -> Result<Value, Refusal> {
+async fn jobs(shared: &HttpContext) -> HttpResult<Value> {
     let replications = &shared.replications;
     let census = replications.census().await?;
     let mut jobs = json!({
@@ -177,7 +177,7 @@ async fn jobs(shared: &HttpContext) -> Result<Value, Refusal> {
 }
 
 /// Returns the jobs in the worst trouble, and the reasons why jobs fail.
-async fn worst(shared: &HttpContext, some_fail: bool) -> Result<(Value, Value), Refusal> {
+async fn worst(shared: &HttpContext, some_fail: bool) -> HttpResult<(Value, Value)> {
     let list =
         async |query| Ok::<Value, Refusal>(shared.replications.list(&query, &Whose::All).await?);
     let first = JobsQuery {

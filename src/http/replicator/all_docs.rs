@@ -86,11 +86,7 @@ async fn by_keys(call: &Call, params: &Params, keys: &[Value], include_docs: boo
         rows.reverse();
     }
     let skip = params.count("skip")?.unwrap_or(0);
-    let rows: Vec<DocMembers> = rows
-        .into_iter()
-        .skip(skip)
-        .take(params.count("limit")?.unwrap_or(usize::MAX))
-        .collect();
+    let rows: Vec<DocMembers> = rows.into_iter().skip(skip).take(params.limit()?).collect();
     let answer = DocMembers::default()
         .with("total_rows", total)
         .with("offset", Value::Null)
@@ -128,7 +124,7 @@ pub(crate) fn page(params: &Params) -> Result<Page, Refusal> {
         end,
         descending,
         skip: params.count("skip")?.unwrap_or(0),
-        limit: params.count("limit")?.unwrap_or(usize::MAX),
+        limit: params.limit()?,
     })
 }
 

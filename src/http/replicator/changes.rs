@@ -2,32 +2,30 @@
 //!
 //! SUMMARY   A feed reads the store in batches and writes them as it reads; when there is nothing new it waits for
 //!           the store's next update.
-//! PROMISES  A feed ends when the service is stopped or the client disconnects.
-//! SOURCE    chttpd_db: handle_changes_req/2; fabric_view_changes.
-
-mod rows;
+//! PROMISES  A feed ends when the service is stopped or the client disconnects. A selector matches only what the reader
+//!           sees of a document: it cannot be used to guess passwords.
+//! SOURCE    chttpd_db: handle_changes_req/2; fabric_view_changes; couch_changes: configure_filter/4.
+//! DIFFERS   No filters of design documents and no views: no code runs for a feed.
 
 use std::time::Duration;
 
 use actix_web::http::header::HeaderName;
 use actix_web::web::Payload;
 use bytes::Bytes;
-use serde_json::json;
 use serde_json::value::RawValue;
+use serde_json::{Value, json};
 use strum::EnumString;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::super::answer::{Answer, Piece, Pieces, Refusal, streamed};
+use super::super::answer::{Answer, HttpResult, Piece, Pieces, Refusal, streamed};
 use super::super::params::Params;
 use super::super::request::text;
 use super::Call;
 use crate::replicator::document::{Person, shown};
 use crate::replicator::members::DocMembers;
-use rows::Filter;
-use rows::row;
-pub(super) use rows::seq;
-use store::{Changes, Store, StoreError};
+use mango::Selector;
+use store::{Changes, Document, Store, StoreError};
 
 /// How long a feed without heartbeats waits for news, and the interval of heartbeats, by default.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -91,7 +89,7 @@ pub(crate) async fn changes(call: Call, payload: Payload) -> Answer {
     .await
 }
 
-async fn feed(call: &Call, params: &Params) -> Result<Feed, Refusal> {
+async fn feed(call: &Call, params: &Params) -> HttpResult<Feed> {
     let kind = params.get("feed").unwrap_or("normal");
     let kind: Kind = kind.parse().map_err(|_| {
         let known = "normal, longpoll, continuous or eventsource";
@@ -100,17 +98,17 @@ async fn feed(call: &Call, params: &Params) -> Result<Feed, Refusal> {
     let store = call.database().store.clone();
     // The position alone: no documents are read.
     let now = store.changes(0, 0).await?;
-    let timeout = params.milliseconds("timeout", TIMEOUT, TIME_MAX)?;
+    let timeout = time(params, "timeout")?;
     Ok(Feed {
         since: since(call, params, &now)?,
-        limit: params.count("limit")?.unwrap_or(usize::MAX),
+        limit: params.limit()?,
         include_docs: params.boolean("include_docs", false)?,
         filter: Filter::of(params)?,
         heartbeat: heartbeat(params)?,
         until: Instant::now() + timeout,
         timeout,
         updates: store.updates(),
-        stopping: call.shared.stopping(),
+        stopping: call.shared.stopping.subscribe(),
         person: call.person.clone(),
         is_first: true,
         phase: match kind {
@@ -123,7 +121,7 @@ async fn feed(call: &Call, params: &Params) -> Result<Feed, Refusal> {
     })
 }
 
-fn since(call: &Call, params: &Params, now: &Changes) -> Result<u64, Refusal> {
+fn since(call: &Call, params: &Params, now: &Changes) -> HttpResult<u64> {
     // A browser that was disconnected sends its position.
     let last = text(
         call.request.head(),
@@ -144,12 +142,19 @@ fn since(call: &Call, params: &Params, now: &Changes) -> Result<u64, Refusal> {
     Ok(if is_ours { number } else { 0 })
 }
 
-fn heartbeat(params: &Params) -> Result<Option<Duration>, Refusal> {
+/// Returns a time given in milliseconds.
+fn time(params: &Params, name: &str) -> HttpResult<Duration> {
+    let given = params.count(name)?;
+    let time = given.map_or(TIMEOUT, |time| Duration::from_millis(time as u64));
+    Ok(time.min(TIME_MAX))
+}
+
+fn heartbeat(params: &Params) -> HttpResult<Option<Duration>> {
     match params.get("heartbeat") {
         None | Some("false") => Ok(None),
         Some("true") => Ok(Some(TIMEOUT)),
         Some(_) => {
-            let time = params.milliseconds("heartbeat", TIMEOUT, TIME_MAX)?;
+            let time = time(params, "heartbeat")?;
             if time.is_zero() {
                 Err(Refusal::bad_request(
                     "The heartbeat value should be a positive integer.",
@@ -288,7 +293,7 @@ async fn descending(call: &Call, params: &Params) -> Answer {
     let mark = store.changes(0, 0).await?.mark;
     let include_docs = params.boolean("include_docs", false)?;
     let filter = Filter::of(params)?;
-    let limit = params.count("limit")?.unwrap_or(usize::MAX);
+    let limit = params.limit()?;
     // All are read in one snapshot: with a filter it is unknown how many are needed.
     let read = match filter {
         Filter::All => limit,
@@ -311,4 +316,81 @@ async fn descending(call: &Call, params: &Params) -> Answer {
         .with("last_seq", seq(last, &mark))
         .with("pending", 0);
     super::super::answer::ok(&answer)
+}
+
+/// Returns a sequence for clients: the number, and the mark of the numbering that it belongs to.
+pub(super) fn seq(number: u64, mark: &str) -> String {
+    format!("{number}-{mark}")
+}
+
+/// Returns a document's row; `whole` is the document as its reader sees it.
+fn row(document: &Document, whole: DocMembers, mark: &str, include_docs: bool) -> DocMembers {
+    let rev = whole.text("_rev").unwrap_or_default();
+    let mut row = DocMembers::default()
+        .with("seq", seq(document.seq, mark))
+        .with("id", &document.id)
+        .with("changes", [json!({"rev": rev})]);
+    if document.deleted {
+        row.set("deleted", true);
+    }
+    if include_docs {
+        row.set("doc", whole);
+    }
+    row
+}
+
+/// Which documents a feed shows.
+enum Filter {
+    All,
+    Ids(Vec<String>),
+    /// Design documents.
+    Design,
+    Selector(Box<Selector>),
+}
+
+impl Filter {
+    /// Reads a filter from the parameters.
+    fn of(params: &Params) -> HttpResult<Self> {
+        match params.get("filter") {
+            None | Some("") => Ok(Self::All),
+            Some("_design") => Ok(Self::Design),
+            Some("_doc_ids") => {
+                let ids = params.json(&["doc_ids"])?;
+                let ids = ids
+                    .as_ref()
+                    .and_then(Value::as_array)
+                    .ok_or_else(|| Refusal::bad_request("`doc_ids` must be an array."))?;
+                Ok(Self::Ids(
+                    ids.iter()
+                        .filter_map(Value::as_str)
+                        .map(str::to_owned)
+                        .collect(),
+                ))
+            }
+            Some("_selector") => {
+                let text = params.get("selector").ok_or_else(|| {
+                    Refusal::bad_request("Selector must be specified in POST payload")
+                })?;
+                let selector = Selector::parse(text)
+                    .map_err(|error| Refusal::bad_request(error.to_string()))?;
+                Ok(Self::Selector(Box::new(selector)))
+            }
+            Some(other) => Err(Refusal::of(
+                "not_implemented",
+                format!(
+                    "the filter {other:?} is not supported here, only _doc_ids, _selector and _design"
+                ),
+            )),
+        }
+    }
+
+    /// Returns whether a document is shown. `whole` is the document as its reader sees it.
+    fn wants(&self, id: &str, whole: &DocMembers) -> bool {
+        match self {
+            Self::All => true,
+            Self::Ids(ids) => ids.iter().any(|wanted| wanted == id),
+            Self::Design => id.starts_with("_design/"),
+            Self::Selector(selector) => selector.matches(&whole.to_string()).unwrap_or(false),
+        }
+    }
 }

@@ -9,7 +9,7 @@ use actix_web::web::Payload;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::super::answer::{self, Answer, Refusal};
+use super::super::answer::{self, Answer, HttpResult, Refusal};
 use super::super::request::{IsJson, content_type, text};
 use super::{Call, check_bulk, missing, new_id, one_revision, owners, raw_body, refuse_copies};
 use crate::audit::Done;
@@ -45,7 +45,7 @@ pub(crate) async fn get(call: Call) -> Answer {
 }
 
 /// Accepts only the latest revision as `rev`, which is required to read a deleted document.
-fn check_revision(call: &Call, document: &Document, own: &str) -> Result<(), Refusal> {
+fn check_revision(call: &Call, document: &Document, own: &str) -> HttpResult<()> {
     match call.params.get("rev").map(str::parse::<Revision>) {
         Some(Err(_)) => Err(invalid_rev().into()),
         Some(Ok(rev)) if rev.to_string() == own => Ok(()),
@@ -109,7 +109,7 @@ pub(super) async fn write(call: &Call, id: &str, incoming: Incoming) -> Answer {
     Ok(response)
 }
 
-async fn written(call: &Call, id: &str, mut incoming: Incoming) -> Result<Written, Refusal> {
+async fn written(call: &Call, id: &str, mut incoming: Incoming) -> HttpResult<Written> {
     incoming.rev = rev_of(call, incoming.rev)?;
     incoming.id = Some(id.to_owned());
     let order = call.order();
@@ -135,7 +135,7 @@ async fn written(call: &Call, id: &str, mut incoming: Incoming) -> Result<Writte
 }
 
 /// Returns the revision from the body, the query or a header, if any; all that are given must agree.
-fn rev_of(call: &Call, of_body: Option<String>) -> Result<Option<String>, Refusal> {
+fn rev_of(call: &Call, of_body: Option<String>) -> HttpResult<Option<String>> {
     let of_query = call.params.get("rev").map(str::to_owned);
     let of_header =
         text(call.request.head(), header::IF_MATCH).map(|etag| etag.trim_matches('"').to_owned());

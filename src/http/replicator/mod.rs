@@ -18,12 +18,11 @@ use actix_web::{Error, FromRequest, HttpMessage, HttpRequest, dev};
 use data_encoding::HEXLOWER;
 use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
-use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::access::{User, Visitor};
-use super::answer::{self, Answer, Refusal};
+use super::answer::{self, Answer, HttpResult, Refusal};
 use super::params::Params;
 use super::request::{IsJson, segments};
 use super::{Shared, body};
@@ -78,7 +77,7 @@ impl Call {
     }
 
     /// Returns the query's parameters, and with `POST` those of the body.
-    async fn all_params(&self, payload: Payload) -> Result<Params, Refusal> {
+    async fn all_params(&self, payload: Payload) -> HttpResult<Params> {
         let params = self.params.clone();
         match *self.request.method() {
             Method::POST => Ok(params.with_body(&json_body(self, payload).await?)),
@@ -87,7 +86,7 @@ impl Call {
     }
 
     /// Returns the id of the path's document, if the visitor has any right to it.
-    async fn document(&self) -> Result<String, Refusal> {
+    async fn document(&self) -> HttpResult<String> {
         let id = segments(self.request.path())?.split_off(1).join("/");
         check_id(self, &id)?;
         // No document can have such an id; a writer gets the reason.
@@ -102,7 +101,7 @@ impl Call {
 }
 
 /// Refuses ids of design documents and checkpoints, which begin with `_`, unless the sender is an administrator.
-fn check_id(call: &Call, id: &str) -> Result<(), Refusal> {
+fn check_id(call: &Call, id: &str) -> HttpResult<()> {
     if id.starts_with('_') {
         call.visitor.needs(Right::Administer)
     } else {
@@ -130,20 +129,22 @@ fn one_revision() -> Refusal {
 }
 
 /// Refuses copies that have another database's revisions.
-fn refuse_copies(call: &Call, body: &Value) -> Result<(), Refusal> {
+fn refuse_copies(call: &Call, body: &Value) -> HttpResult<()> {
     let are_copies =
         body["new_edits"] == Value::Bool(false) || !call.params.boolean("new_edits", true)?;
-    match are_copies {
-        true if call.person.is_admin => Err(one_revision()),
-        true => Err(Refusal::forbidden(
+    if !are_copies {
+        Ok(())
+    } else if call.person.is_admin {
+        Err(one_revision())
+    } else {
+        Err(Refusal::forbidden(
             "new_edits=false requires the role admin",
-        )),
-        false => Ok(()),
+        ))
     }
 }
 
 /// Refuses documents of other users and reserved ids, unless the sender is an administrator.
-async fn check_bulk(call: &Call, body: &Value) -> Result<(), Refusal> {
+async fn check_bulk(call: &Call, body: &Value) -> HttpResult<()> {
     refuse_copies(call, body)?;
     if call.person.is_admin {
         return Ok(());
@@ -163,7 +164,7 @@ async fn check_bulk(call: &Call, body: &Value) -> Result<(), Refusal> {
 pub(super) fn person(visitor: &Visitor) -> Person {
     Person {
         name: visitor.name.clone(),
-        is_admin: visitor.is_admin(),
+        is_admin: visitor.rights.is_admin(),
     }
 }
 
@@ -200,8 +201,8 @@ pub(super) async fn security() -> Answer {
 
 /// `PUT /_replicator/_security`: a change is refused, because it would have no effect.
 pub(super) async fn set_security(_: IsJson, call: Call, payload: Payload) -> Answer {
-    if json_body::<Value>(&call, payload).await? == own_security() {
-        answer::ok(&json!({"ok": true}))
+    if json_body(&call, payload).await? == own_security() {
+        answer::done()
     } else {
         Err(Refusal::of(
             "not_implemented",
@@ -231,10 +232,7 @@ pub(super) async fn info(call: Call) -> Answer {
 }
 
 /// Reads a JSON body.
-async fn json_body<T: DeserializeOwned + Send + 'static>(
-    call: &Call,
-    payload: Payload,
-) -> Result<T, Refusal> {
+async fn json_body(call: &Call, payload: Payload) -> HttpResult<Value> {
     body::read(&call.request, payload, &call.shared)
         .await?
         .json()
@@ -243,7 +241,7 @@ async fn json_body<T: DeserializeOwned + Send + 'static>(
 
 /// Reads a JSON body with documents, and returns its text and its value. Refuses JSON that [`Value`] cannot hold: an
 /// out-of-range number, or very deep nesting.
-async fn raw_body(call: &Call, payload: Payload) -> Result<(Box<RawValue>, Value), Refusal> {
+async fn raw_body(call: &Call, payload: Payload) -> HttpResult<(Box<RawValue>, Value)> {
     let body = body::read(&call.request, payload, &call.shared).await?;
     body.parse(2 * size_of::<Value>(), |text| {
         Ok((serde_json::from_str(text)?, serde_json::from_str(text)?))

@@ -9,12 +9,12 @@ use serde_json::Value;
 
 use super::super::HttpContext;
 use super::super::access::Visitor;
-use super::super::answer::Refusal;
+use super::super::answer::{HttpResult, Refusal};
 use super::Call;
 use crate::replicator::document::members;
 
 /// Refuses a document of another user, unless the sender is an administrator.
-pub(super) async fn check(call: &Call, id: &str) -> Result<(), Refusal> {
+pub(super) async fn check(call: &Call, id: &str) -> HttpResult<()> {
     if call.person.is_admin {
         return Ok(());
     }
@@ -32,7 +32,7 @@ pub(super) async fn check(call: &Call, id: &str) -> Result<(), Refusal> {
 }
 
 /// Refuses a document that names another user, or roles, in `user_ctx`, unless the sender is an administrator.
-pub(super) fn check_user(call: &Call, document: &Value) -> Result<(), Refusal> {
+pub(super) fn check_user(call: &Call, document: &Value) -> HttpResult<()> {
     let user = &document["user_ctx"];
     let is_own = user["name"].as_str() == call.person.name.as_deref();
     let has_roles = user["roles"]
@@ -52,13 +52,7 @@ pub(crate) async fn owns_document(
     visitor: &Visitor,
     id: &str,
     shared: &HttpContext,
-) -> Result<bool, Refusal> {
-    let owner = shared
-        .replications
-        .database()
-        .store
-        .document(id)
-        .await?
-        .and_then(|document| members(&document).text("owner"));
+) -> HttpResult<bool> {
+    let owner = shared.replications.database().owner(id).await?;
     Ok(owner.is_some() && owner == visitor.name)
 }

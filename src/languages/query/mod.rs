@@ -22,7 +22,7 @@ pub fn query() -> impl Language {
         .copied()
         .filter(|it| *it != Ability::AddLib)
         .collect();
-    NativeLanguage::new(|context| QueryServer::new(context.log.clone(), context.clock))
+    NativeLanguage::new(|context| QueryServer::new(context.log.clone()))
         .with_abilities(&present)
         .isolating_functions()
 }

@@ -17,7 +17,6 @@ use slog::Logger;
 
 use crate::actors::native_process::NativeServer;
 use crate::logging::RepeatLimiter;
-use crate::otp::clock::Clock;
 use json::cursor::Elements;
 use mango::{Index, MatchError, Selector, last_members};
 
@@ -77,7 +76,6 @@ pub struct QueryServer {
     index_bytes: usize,
     validator_bytes: usize,
     log: Logger,
-    clock: Clock,
     /// The limiter of warnings about definitions: views are rebuilt often.
     refused: RepeatLimiter,
     /// Whether the last `reset` requests error reports.
@@ -91,14 +89,13 @@ type Ask = fn(&Index, &str) -> Result<String, MatchError>;
 
 impl QueryServer {
     /// Makes a server without definitions.
-    pub fn new(log: Logger, clock: Clock) -> Self {
+    pub fn new(log: Logger) -> Self {
         Self {
             indexes: Vec::new(),
             validators: HashMap::new(),
             index_bytes: 0,
             validator_bytes: 0,
             log,
-            clock,
             refused: RepeatLimiter::default(),
             reports: false,
             told: String::new(),
@@ -155,25 +152,21 @@ impl QueryServer {
         let index = Index::parse(definition);
         if let Err(error) = &index {
             crate::warn_repeating!(
-                self.log, self.refused, self.clock.now(), "index definition refused";
+                self.log, self.refused, "index definition refused";
                 "error" => error.name(),
                 "effect" => "documents have no rows in this index",
                 "remedy" => "correct the definition in the design document",
             );
-            self.report(error.name(), error.to_string());
+            if self.reports {
+                let (name, message) = (error.name(), error.to_string());
+                let function = self.indexes.len();
+                let details = json!({"function": function, "name": name, "message": message});
+                let line = json!(["log", format!("{name}: {message}"), details]);
+                self.told = format!("{line}\n");
+            }
         }
         self.indexes.push(index.ok());
         Ok(())
-    }
-
-    /// Logs an error of the definition that is being added, if reports are requested.
-    fn report(&mut self, name: &str, message: String) {
-        if self.reports {
-            let function = self.indexes.len();
-            let details = json!({"function": function, "name": name, "message": message});
-            let line = json!(["log", format!("{name}: {message}"), details]);
-            self.told = format!("{line}\n");
-        }
     }
 
     /// Returns the answer about a document: a list with a part from each index.
@@ -223,18 +216,12 @@ impl QueryServer {
         let document = last_members(document);
         let taught: Taught<'_> = serde_json::from_str(&document)
             .map_err(|error| Refusal::new("invalid_document", error.to_string()))?;
-        let selector = taught
-            .validate_doc_update
-            .map(|text| Selector::parse(text.get()))
-            .transpose()
-            .map_err(|error| {
-                let reason = format!("validate_doc_update of {id}: {error}");
-                Refusal::new(error.name(), reason)
-            })?;
-        let text_bytes = taught
-            .validate_doc_update
-            .map_or(0, |text| text.get().len());
-        let bytes = id.len() + text_bytes + ENTRY_BYTES;
+        let text = taught.validate_doc_update.map(RawValue::get);
+        let selector = text.map(Selector::parse).transpose().map_err(|error| {
+            let reason = format!("validate_doc_update of {id}: {error}");
+            Refusal::new(error.name(), reason)
+        })?;
+        let bytes = id.len() + text.map_or(0, str::len) + ENTRY_BYTES;
         let replaced = self.validators.remove(&id);
         self.validator_bytes -= replaced.map_or(0, |validator| validator.bytes);
         self.check_room(bytes)?;

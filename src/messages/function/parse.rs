@@ -16,19 +16,10 @@ use crate::operations::{LONG_NAME_BYTES_MAX, NAME_BYTES_MAX, check_name};
 use crate::query_server::ddoc::DEFAULT_LANGUAGE;
 use crate::query_server::known_ddocs::KnownDdocs;
 use crate::query_server::language::LanguageName;
-use json::JsonList;
 
 impl FunctionCall {
-    /// Reads the arguments of the call `name` from a JSON object.
-    ///
-    /// # Errors
-    /// `bad_request` with the first mistake; the caller's fault.
-    pub fn parse(name: FunctionName, json: &str) -> Result<Self, ErrorReply> {
-        Self::of(name, &Arguments::parse(json)?)
-    }
-
     /// Makes the call `name` from its arguments.
-    pub(in crate::messages) fn of(name: FunctionName, arguments: &Arguments<'_>) -> Parsed<Self> {
+    pub(super) fn of(name: FunctionName, arguments: &Arguments<'_>) -> Parsed<Self> {
         Ok(match name {
             FunctionName::DdocPrompt => Self::DdocPrompt(DdocPrompt::of(arguments)?),
             FunctionName::ValidateDocs => Self::ValidateDocs(ValidateDocs::of(arguments)?),
@@ -49,10 +40,14 @@ impl FunctionCall {
                 at: InDdoc::of(arguments)?,
                 req: arguments.object("req")?,
             }),
-            FunctionName::List => Self::List(List {
-                start: ListStart::of(arguments)?,
-                rows: ListRow::all(arguments)?,
-            }),
+            FunctionName::List => {
+                let what = "an array of rows, which are objects with any of 'id', 'key', 'value' and 'doc'";
+                let is_row = |row: &RawValue| ListRow::parse(row.get()).is_ok();
+                Self::List(List {
+                    start: ListStart::of(arguments)?,
+                    rows: arguments.list("rows", what, is_row)?,
+                })
+            }
             FunctionName::MapDocs => Self::MapDocs(MapDocs {
                 start: MapStart::of(arguments, arguments.language_or_pool()?)?,
                 docs: arguments.documents()?,
@@ -198,11 +193,6 @@ impl ListStart {
 }
 
 impl ListRow {
-    fn all(arguments: &Arguments<'_>) -> Parsed<JsonList> {
-        let what = "an array of rows, which are objects with any of 'id', 'key', 'value' and 'doc'";
-        arguments.list("rows", what, |row| Self::parse(row.get()).is_ok())
-    }
-
     /// Reads a row from a JSON object. A `null` member counts as present; unknown members are ignored.
     ///
     /// # Errors

@@ -1,12 +1,15 @@
 //! The rows of a `reduce`, in two allocations.
 //!
 //! SUMMARY   [`ReduceRows`] has the rows as the JSON array of the prompt, with the positions of their parts, so that
-//!           it is not parsed again; [`ReduceRowsBuilder`] makes it.
+//!           it is not parsed again.
+
+use std::collections::BTreeMap;
 
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 
 use super::Json;
+use crate::messages::arguments::{Arguments, Parsed};
 use crate::query_server::reduce::ReduceRow;
 
 /// Rows to reduce. Serialized as `[[[KEY, ID], VALUE], ..]`.
@@ -19,12 +22,27 @@ pub struct ReduceRows {
 }
 
 impl ReduceRows {
-    /// Returns a builder without rows.
-    pub(super) fn builder() -> ReduceRowsBuilder {
-        ReduceRowsBuilder {
-            array: "[".to_owned(),
-            ends: Vec::new(),
-        }
+    /// Reads the argument `rows`.
+    pub(super) fn of(arguments: &Arguments<'_>) -> Parsed<Self> {
+        let what = "an array of rows: [[KEY, ID], VALUE], or objects with 'key', 'value' and 'id'";
+        let (mut array, mut ends) = ("[".to_owned(), Vec::new());
+        arguments.each("rows", what, |json| {
+            let Some((key, id, value)) = row(json) else {
+                return false;
+            };
+            let before = if ends.is_empty() { "[[" } else { ",[[" };
+            let row_ends = [(before, key), (",", id), ("],", value)].map(|(before, part)| {
+                array.push_str(before);
+                array.push_str(part.get());
+                array.len()
+            });
+            array.push(']');
+            ends.push(row_ends);
+            true
+        })?;
+        array.push(']');
+        let array = RawValue::from_string(array).expect("JSON: an array of JSON texts");
+        Ok(Self { array, ends })
     }
 
     /// Returns the rows in order.
@@ -49,31 +67,14 @@ impl Serialize for ReduceRows {
     }
 }
 
-/// Collects rows.
-pub(super) struct ReduceRowsBuilder {
-    array: String,
-    ends: Vec<[usize; 3]>,
-}
-
-impl ReduceRowsBuilder {
-    /// Adds a row.
-    pub fn push(&mut self, key: &RawValue, id: &RawValue, value: &RawValue) {
-        let before = if self.ends.is_empty() { "[[" } else { ",[[" };
-        let ends = [(before, key), (",", id), ("],", value)].map(|(before, part)| {
-            self.array.push_str(before);
-            self.array.push_str(part.get());
-            self.array.len()
-        });
-        self.array.push(']');
-        self.ends.push(ends);
+/// Key, id and value of a row in one of its two forms. `[KEY, VALUE]` is not one: a key may itself be an array of
+/// two.
+fn row(row: &RawValue) -> Option<(&RawValue, &RawValue, &RawValue)> {
+    if row.get().starts_with('[') {
+        let ((key, id), value) = serde_json::from_str(row.get()).ok()?;
+        return Some((key, id, value));
     }
-
-    /// Returns the added rows.
-    pub fn finish(mut self) -> ReduceRows {
-        self.array.push(']');
-        ReduceRows {
-            array: RawValue::from_string(self.array).expect("JSON: an array of JSON texts"),
-            ends: self.ends,
-        }
-    }
+    let members: BTreeMap<String, &RawValue> = serde_json::from_str(row.get()).ok()?;
+    let id = members.get("id").copied().unwrap_or(RawValue::NULL);
+    Some((members.get("key")?, id, members.get("value")?))
 }

@@ -60,11 +60,7 @@ impl FunctionRequest {
     ///
     /// # Errors
     /// `bad_request` with the first mistake; the caller's fault.
-    pub(crate) fn parse(
-        name: FunctionName,
-        json: &str,
-        ddocs: &KnownDdocs,
-    ) -> Result<Self, ErrorReply> {
+    pub fn parse(name: FunctionName, json: &str, ddocs: &KnownDdocs) -> Result<Self, ErrorReply> {
         Self::of(name, &Arguments::parse(json)?.with(Some(ddocs)))
     }
 

@@ -1,7 +1,5 @@
 //! The arguments of calls of view and index functions.
 
-use std::collections::BTreeMap;
-
 use serde_json::value::RawValue;
 
 use super::{Finalize, InLanguage, Json, MapStart, Reduce, ReduceRows, Reducers, Rereduce};
@@ -43,18 +41,9 @@ impl MapStart {
 
 impl Reduce {
     pub(super) fn of(arguments: &Arguments<'_>) -> Parsed<Self> {
-        let what = "an array of rows: [[KEY, ID], VALUE], or objects with 'key', 'value' and 'id'";
-        let mut rows = ReduceRows::builder();
-        arguments.each("rows", what, |json| match row(json) {
-            Some((key, id, value)) => {
-                rows.push(key, id, value);
-                true
-            }
-            None => false,
-        })?;
         Ok(Self {
+            rows: ReduceRows::of(arguments)?,
             with: Reducers::of(arguments)?,
-            rows: rows.finish(),
         })
     }
 }
@@ -128,18 +117,6 @@ fn function(fun: &RawValue) -> Option<Json> {
     fun.get().starts_with(['"', '{']).then(|| fun.to_owned())
 }
 
-/// Key, id and value of a row in one of its two forms. `[KEY, VALUE]` is not one: a key may itself be an array of
-/// two.
-fn row(row: &RawValue) -> Option<(&RawValue, &RawValue, &RawValue)> {
-    if row.get().starts_with('[') {
-        let ((key, id), value) = serde_json::from_str(row.get()).ok()?;
-        return Some((key, id, value));
-    }
-    let members: BTreeMap<String, &RawValue> = serde_json::from_str(row.get()).ok()?;
-    let id = members.get("id").copied().unwrap_or(RawValue::NULL);
-    Some((members.get("key")?, id, members.get("value")?))
-}
-
 /// Returns the results in a row; `None` if it is not an array of `count`.
 fn result_row(row: &RawValue, count: usize) -> Option<Vec<&RawValue>> {
     let row = Some(row).filter(|row| row.get().starts_with('['))?;
@@ -166,11 +143,14 @@ fn columns(arguments: &Arguments<'_>, count: usize) -> Parsed<Vec<JsonList>> {
 mod tests {
     use serde_json::{Value, json};
 
-    use super::super::FunctionCall;
+    use super::super::{FunctionCall, FunctionRequest};
+    use crate::query_server::known_ddocs::KnownDdocs;
 
     fn parse(name: &str, mut arguments: Value) -> Result<FunctionCall, String> {
         arguments["lang"] = json!("javascript");
-        FunctionCall::parse(name.parse().unwrap(), &arguments.to_string())
+        let arguments = arguments.to_string();
+        FunctionRequest::parse(name.parse().unwrap(), &arguments, &KnownDdocs::default())
+            .map(|request| request.call)
             .map_err(|error| error.reason.get().to_owned())
     }
 

@@ -6,11 +6,11 @@ use actix::{Message, Recipient};
 use bytes::Bytes;
 
 use crate::messages::process::ProcessRef;
-use crate::otp::tell::Tell;
+use crate::otp::Tell;
 use crate::query_server::call::Loan;
 use crate::query_server::language::LanguageName;
 use crate::query_server::proc_shared::ProcFlag;
-use policy::pool::{ClientId, Condition, ProcId, ReturnStatus, Token};
+use policy::pool::{ClientId, ProcId, ReturnStatus, Token};
 
 /// The common part of all leases of a pool.
 #[derive(Debug)]
@@ -143,15 +143,4 @@ pub struct RetProc {
     pub token: Token,
     /// How it is returned.
     pub status: ReturnStatus,
-}
-
-impl RetProc {
-    /// Returns the process's condition, from its state and the kind of return.
-    pub(crate) fn condition(&self, process: &ProcessRef) -> Condition {
-        if self.status == ReturnStatus::Lost {
-            process.shared.condition_on_loss(self.token)
-        } else {
-            process.shared.condition_on_return()
-        }
-    }
 }

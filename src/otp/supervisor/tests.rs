@@ -33,8 +33,7 @@ impl Handler<Stop> for Ward {
         let line = format!("{} is stopped {how}", self.id);
         self.diary.borrow_mut().push(line);
         if !self.stubborn {
-            self.pid_guard.ending(ExitReason::Shutdown);
-            ctx.stop();
+            self.pid_guard.shut_down(ctx);
         }
     }
 }
@@ -54,8 +53,7 @@ impl Handler<End> for Ward {
         match end {
             End::Panic => panic!("a supervised actor that panics (meant to happen)"),
             End::With(reason) => {
-                self.pid_guard.ending(reason);
-                ctx.stop();
+                self.pid_guard.end(reason, ctx);
             }
         }
     }
@@ -89,9 +87,10 @@ fn family(plans: Vec<Plan>, restarts_max: usize) -> Family {
     let spec = |plan: Plan| {
         let (diary, wards) = (Rc::clone(&diary), Rc::clone(&wards));
         let is_beside = plan.is_beside;
-        let spec = ChildSpec::new(plan.id, Duration::from_secs(1), move || {
-            start(&plan, &diary, &wards)
+        let mut spec = ChildSpec::new(plan.id, move |pid_guard| {
+            start(&plan, &diary, &wards, pid_guard)
         });
+        spec.shutdown = Duration::from_secs(1);
         match is_beside {
             true => spec.beside(),
             false => spec,
@@ -116,9 +115,12 @@ fn family(plans: Vec<Plan>, restarts_max: usize) -> Family {
     }
 }
 
-fn start(plan: &Plan, diary: &Diary, wards: &RefCell<Vec<Addr<Ward>>>) -> (Pid, Addr<Ward>) {
-    let pid_guard = PidGuard::new();
-    let pid = pid_guard.pid();
+fn start(
+    plan: &Plan,
+    diary: &Diary,
+    wards: &RefCell<Vec<Addr<Ward>>>,
+    pid_guard: PidGuard,
+) -> Addr<Ward> {
     let address = Ward {
         id: plan.id,
         diary: Rc::clone(diary),
@@ -127,7 +129,7 @@ fn start(plan: &Plan, diary: &Diary, wards: &RefCell<Vec<Addr<Ward>>>) -> (Pid, 
     }
     .start();
     wards.borrow_mut().push(address.clone());
-    (pid, address)
+    address
 }
 
 impl Family {
@@ -168,7 +170,7 @@ async fn a_child_that_panics_or_exits_is_restarted_and_counted() {
     }
     let (diary, reason) = family.stop(false).await;
     assert_eq!(diary[5], "a is stopped cleanly");
-    assert_eq!(restarts.all(), [("a", 3), ("b", 0)].into());
+    assert_eq!(*lock(&restarts), [("a", 3), ("b", 0)].into());
     assert_eq!(reason, ExitReason::Shutdown);
 }
 

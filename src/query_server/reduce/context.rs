@@ -10,10 +10,9 @@ use slog::Logger;
 
 use super::sum::error_object;
 use crate::config::{QueryServerConfig, ReduceLimit};
+use crate::lock;
 use crate::logging::RepeatLimiter;
-use crate::otp::clock::Clock;
 use crate::query_server::call::{Call, call_log};
-use crate::query_server::lock;
 
 /// When a sum is too long for a reduction (`reduce_limit` and its companions).
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -96,7 +95,6 @@ impl ReduceContext<'_> {
 #[derive(Debug)]
 pub struct OverflowLog {
     log: Logger,
-    clock: Clock,
     limiter: Mutex<RepeatLimiter>,
 }
 
@@ -105,13 +103,12 @@ impl OverflowLog {
     pub fn new(log: Logger) -> Self {
         Self {
             log,
-            clock: Clock::new(),
             limiter: Mutex::default(),
         }
     }
 
     fn tell(&self, reason: &str, call: Option<&Arc<Call>>) {
-        let admitted = lock(&self.limiter).admit(self.clock.now());
+        let admitted = lock(&self.limiter).admit();
         if let Some(suppressed) = admitted {
             slog::error!(call_log(call, &self.log), "a built-in sum is too long"; "error" => reason,
                 "suppressed" => suppressed);

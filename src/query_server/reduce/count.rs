@@ -5,7 +5,7 @@
 use serde_json::value::RawValue;
 
 use super::sum::SumTotal;
-use super::{Fold, InvalidValue, ReduceRow, Reducer, raw};
+use super::{Fold, ReduceRow, Reducer, Reduction, raw};
 
 /// `_count`.
 pub(super) const COUNT: Reducer = Reducer::new("_count", |_| Box::<CountTotal>::default());
@@ -18,12 +18,12 @@ struct CountTotal {
 }
 
 impl Fold for CountTotal {
-    fn take(&mut self, _: &ReduceRow<'_>, _: &mut Vec<u8>) -> Result<(), InvalidValue> {
+    fn take(&mut self, _: &ReduceRow<'_>, _: &mut Vec<u8>) -> Reduction {
         self.rows += 1;
         Ok(())
     }
 
-    fn take_result(&mut self, result: &str, _: &mut Vec<u8>) -> Result<(), InvalidValue> {
+    fn take_result(&mut self, result: &str, _: &mut Vec<u8>) -> Reduction {
         self.results
             .get_or_insert_with(SumTotal::new)
             .take_value(result);

@@ -14,7 +14,7 @@ use serde_json::value::RawValue;
 use sha1::{Digest, Sha1};
 
 use super::bias::estimates;
-use super::{Fold, InvalidValue, ReduceRow, Reducer, quoted, raw};
+use super::{Fold, InvalidValue, ReduceRow, Reducer, Reduction, quoted, raw};
 use json::erlang;
 
 /// `_approx_count_distinct`.
@@ -135,7 +135,7 @@ impl Sketch {
 }
 
 impl Fold for Sketch {
-    fn take(&mut self, row: &ReduceRow<'_>, term: &mut Vec<u8>) -> Result<(), InvalidValue> {
+    fn take(&mut self, row: &ReduceRow<'_>, term: &mut Vec<u8>) -> Reduction {
         term.clear();
         term.push(erlang::VERSION);
         erlang::json(row.key, term);
@@ -151,7 +151,7 @@ impl Fold for Sketch {
         Ok(())
     }
 
-    fn take_result(&mut self, result: &str, _: &mut Vec<u8>) -> Result<(), InvalidValue> {
+    fn take_result(&mut self, result: &str, _: &mut Vec<u8>) -> Reduction {
         let wrong = || {
             InvalidValue(format!(
                 "_approx_count_distinct merges its own results, not '{}'",
@@ -224,7 +224,7 @@ fn bias(estimate: f64) -> f64 {
 ///
 /// # Errors
 /// The value is not an intermediate result.
-fn finalize(result: &RawValue) -> Result<Box<RawValue>, InvalidValue> {
+fn finalize(result: &RawValue) -> Reduction<Box<RawValue>> {
     let mut sketch = Sketch::new();
     sketch.take_result(result.get(), &mut Vec::new())?;
     Ok(raw(format!("{:.0}", sketch.cardinality().round())))

@@ -13,7 +13,7 @@ use std::sync::LazyLock;
 
 use serde_json::value::RawValue;
 
-use super::{Fold, InvalidValue, ReduceRow, Reducer, quoted, raw};
+use super::{Fold, InvalidValue, ReduceRow, Reducer, Reduction, quoted, raw};
 use json::collation::Collation;
 use json::string::unescape;
 
@@ -39,7 +39,7 @@ pub(super) const LAST: Reducer = Reducer {
 ///
 /// # Errors
 /// The value is not a result of [`BestRow`].
-fn finalize(result: &RawValue) -> Result<Box<RawValue>, InvalidValue> {
+fn finalize(result: &RawValue) -> Reduction<Box<RawValue>> {
     let value = row_of(result.get())?.map_or(NOTHING, |row| row.value);
     Ok(raw(value.to_owned()))
 }
@@ -68,7 +68,7 @@ impl BestRow {
 }
 
 impl Fold for BestRow {
-    fn take(&mut self, row: &ReduceRow<'_>, key: &mut Vec<u8>) -> Result<(), InvalidValue> {
+    fn take(&mut self, row: &ReduceRow<'_>, key: &mut Vec<u8>) -> Reduction {
         key.clear();
         COLLATION.write_key(row.key, key);
         let is_better = self.row.as_ref().is_none_or(|best| {
@@ -89,7 +89,7 @@ impl Fold for BestRow {
         Ok(())
     }
 
-    fn take_result(&mut self, result: &str, key: &mut Vec<u8>) -> Result<(), InvalidValue> {
+    fn take_result(&mut self, result: &str, key: &mut Vec<u8>) -> Reduction {
         row_of(result)?.map_or(Ok(()), |row| self.take(&row, key))
     }
 
@@ -118,7 +118,7 @@ fn by_value(one: &str, two: &str) -> Ordering {
     key(one).cmp(&key(two)).then_with(|| one.cmp(two))
 }
 
-fn row_of(result: &str) -> Result<Option<ReduceRow<'_>>, InvalidValue> {
+fn row_of(result: &str) -> Reduction<Option<ReduceRow<'_>>> {
     if let Ok([]) = serde_json::from_str::<[&RawValue; 0]>(result) {
         return Ok(None);
     }

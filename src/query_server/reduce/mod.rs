@@ -59,7 +59,7 @@ pub(crate) trait Fold: Debug {
     ///
     /// # Errors
     /// [`InvalidValue`], of `_stats` only: `_sum` reports bad values in its result, as in CouchDB.
-    fn take(&mut self, row: &ReduceRow<'_>, scratch: &mut Vec<u8>) -> Result<(), InvalidValue> {
+    fn take(&mut self, row: &ReduceRow<'_>, scratch: &mut Vec<u8>) -> Reduction {
         self.take_result(row.value, scratch)
     }
 
@@ -67,7 +67,7 @@ pub(crate) trait Fold: Debug {
     ///
     /// # Errors
     /// [`InvalidValue`]: as [`Self::take`], and for anything but a result of this reducer.
-    fn take_result(&mut self, result: &str, scratch: &mut Vec<u8>) -> Result<(), InvalidValue>;
+    fn take_result(&mut self, result: &str, scratch: &mut Vec<u8>) -> Reduction;
 
     /// Returns the intermediate result.
     fn finish(&self) -> Box<RawValue>;
@@ -81,7 +81,7 @@ struct Reducer {
     /// Returns a fold without rows; its argument is the number in the reducer's name.
     begin: fn(u8) -> Box<dyn Fold>,
     /// Converts an intermediate result to the view's result for clients.
-    finalize: fn(&RawValue) -> Result<Box<RawValue>, InvalidValue>,
+    finalize: fn(&RawValue) -> Reduction<Box<RawValue>>,
     /// Whether `reduce_limit` applies to its results.
     is_limited: bool,
 }
@@ -122,6 +122,9 @@ pub struct Builtin {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct InvalidValue(pub String);
+
+/// The result of a step that a value can fail.
+type Reduction<T = ()> = Result<T, InvalidValue>;
 
 /// There is no built-in reducer with this name. The design document's fault.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -181,7 +184,7 @@ impl Builtin {
         self,
         rows: impl Iterator<Item = ReduceRow<'a>> + Clone,
         context: &ReduceContext<'_>,
-    ) -> Result<Box<RawValue>, InvalidValue> {
+    ) -> Reduction<Box<RawValue>> {
         let (mut total, mut scratch) = (self.begin(), Vec::new());
         for row in rows.clone() {
             total.take(&row, &mut scratch)?;
@@ -199,7 +202,7 @@ impl Builtin {
         self,
         values: impl Iterator<Item = &'a str> + Clone,
         context: &ReduceContext<'_>,
-    ) -> Result<Box<RawValue>, InvalidValue> {
+    ) -> Reduction<Box<RawValue>> {
         let (mut total, mut scratch) = (self.begin(), Vec::new());
         for value in values.clone() {
             total.take_result(value, &mut scratch)?;
@@ -230,7 +233,7 @@ impl Builtin {
     ///
     /// # Errors
     /// [`InvalidValue`] for anything but a result of this reducer.
-    pub fn finalize(self, value: &RawValue) -> Result<Box<RawValue>, InvalidValue> {
+    pub fn finalize(self, value: &RawValue) -> Reduction<Box<RawValue>> {
         (self.reducer.finalize)(value)
     }
 }

@@ -8,7 +8,7 @@
 use serde_json::value::RawValue;
 
 use super::ends::COLLATION;
-use super::{Fold, InvalidValue, ReduceRow, Reducer, quoted, raw};
+use super::{Fold, InvalidValue, ReduceRow, Reducer, Reduction, quoted, raw};
 use json::cursor::Elements;
 
 /// `_top_N`.
@@ -72,12 +72,12 @@ impl Best {
 }
 
 impl Fold for Best {
-    fn take(&mut self, row: &ReduceRow<'_>, key: &mut Vec<u8>) -> Result<(), InvalidValue> {
+    fn take(&mut self, row: &ReduceRow<'_>, key: &mut Vec<u8>) -> Reduction {
         self.take_value(row.value, key);
         Ok(())
     }
 
-    fn take_result(&mut self, result: &str, key: &mut Vec<u8>) -> Result<(), InvalidValue> {
+    fn take_result(&mut self, result: &str, key: &mut Vec<u8>) -> Reduction {
         if !Elements::of(result).is_list() {
             return Err(InvalidValue(format!(
                 "rank reducers merge lists of values, not '{}'",

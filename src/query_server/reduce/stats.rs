@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::number::Number;
-use super::{Fold, InvalidValue, Reducer, quoted, raw, write_array};
+use super::{Fold, InvalidValue, Reducer, Reduction, quoted, raw, write_array};
 use json::cursor::Elements;
 
 pub(super) const STATS: Reducer = Reducer::new("_stats", |_| Box::<StatsTotal>::default());
@@ -54,7 +54,7 @@ impl Stats {
     }
 
     /// Reads an earlier reduction's result, or an equivalent object.
-    fn of_object(value: &str) -> Result<Self, InvalidValue> {
+    fn of_object(value: &str) -> Reduction<Self> {
         let fields: Fields<'_> = serde_json::from_str(value).map_err(|_| {
             InvalidValue(format!(
                 "user _stats input cannot be read ({})",
@@ -114,7 +114,7 @@ impl Stats {
     }
 
     /// Adds a value, a number or an object.
-    fn take(&mut self, value: &str) -> Result<(), InvalidValue> {
+    fn take(&mut self, value: &str) -> Reduction {
         if let Some(number) = Number::parse(value) {
             return self.take_number(number).ok_or_else(|| too_large(value));
         }
@@ -130,7 +130,7 @@ impl Stats {
     }
 
     /// Makes the statistics of a first value, a number or an object.
-    fn of_first(value: &str) -> Result<Self, InvalidValue> {
+    fn of_first(value: &str) -> Reduction<Self> {
         if let Some(number) = Number::parse(value) {
             return Self::of_number(number).ok_or_else(|| too_large(value));
         }
@@ -172,7 +172,7 @@ enum Total {
 }
 
 impl Total {
-    fn of_first(value: &str, depth: usize) -> Result<Self, InvalidValue> {
+    fn of_first(value: &str, depth: usize) -> Reduction<Self> {
         let Some(elements) = elements(value, depth)? else {
             return Stats::of_first(value).map(Self::One);
         };
@@ -183,7 +183,7 @@ impl Total {
             .map(Self::Many)
     }
 
-    fn take(&mut self, value: &str) -> Result<(), InvalidValue> {
+    fn take(&mut self, value: &str) -> Reduction {
         let many = match self {
             Self::One(stats) => return stats.take(value),
             Self::Many(many) => many,
@@ -226,7 +226,7 @@ impl Total {
 }
 
 /// Returns an array's elements; `None` if it is not an array.
-fn elements(value: &str, depth: usize) -> Result<Option<Vec<&str>>, InvalidValue> {
+fn elements(value: &str, depth: usize) -> Reduction<Option<Vec<&str>>> {
     if !value.starts_with('[') {
         return Ok(None);
     }
@@ -243,7 +243,7 @@ fn elements(value: &str, depth: usize) -> Result<Option<Vec<&str>>, InvalidValue
 struct StatsTotal(Option<Total>);
 
 impl Fold for StatsTotal {
-    fn take_result(&mut self, value: &str, _: &mut Vec<u8>) -> Result<(), InvalidValue> {
+    fn take_result(&mut self, value: &str, _: &mut Vec<u8>) -> Reduction {
         match &mut self.0 {
             Some(total) => total.take(value),
             None => {

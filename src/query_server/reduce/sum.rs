@@ -13,7 +13,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::number::Number;
-use super::{Fold, InvalidValue, Reducer, raw, write_array};
+use super::{Fold, Reducer, Reduction, raw, write_array};
 use json::cursor::{Elements, Members};
 use json::string::unescape;
 
@@ -84,7 +84,7 @@ impl SumTotal {
 }
 
 impl Fold for SumTotal {
-    fn take_result(&mut self, result: &str, _: &mut Vec<u8>) -> Result<(), InvalidValue> {
+    fn take_result(&mut self, result: &str, _: &mut Vec<u8>) -> Reduction {
         self.take_value(result);
         Ok(())
     }

@@ -153,7 +153,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::otp::clock::BootClock;
+    use crate::otp::BootClock;
     use crate::replicator::lease::EpochLease;
     use crate::replicator::table::RowState;
     use policy::ownership::{Epoch, Request};

@@ -6,7 +6,7 @@ use store::Watcher;
 use test_support::TestRandom;
 
 use super::*;
-use crate::otp::clock::BootClock;
+use crate::otp::BootClock;
 use crate::replicator::DocStates;
 use crate::replicator::document::parse;
 use crate::replicator::lease::{DocLease, EpochLease};
@@ -161,13 +161,9 @@ fn the_offset_is_the_number_of_rows_before_the_page() {
 fn lists_are_loading_until_the_state_of_each_document_is_known() {
     let states = DocStates::default();
     let class = |id, body: &str| states.class(id, body);
-    assert_eq!(
-        states.lock().loading(),
-        Loading::Done,
-        "no store is awaited"
-    );
+    assert_eq!(states.lock().loading(), None, "no store is awaited");
     states.lock().await_store();
-    assert_eq!(states.lock().loading(), Loading::Documents(0));
+    assert_eq!(states.lock().loading(), Some(0));
     let documents = [
         ("a", 0),
         ("b", 0),
@@ -176,28 +172,20 @@ fn lists_are_loading_until_the_state_of_each_document_is_known() {
         ("_design/d", class("_design/d", "{}")),
     ];
     states.opened(documents.map(|(id, class)| (id.to_owned(), class)).into());
-    assert_eq!(states.lock().loading(), Loading::Documents(3));
+    assert_eq!(states.lock().loading(), Some(3));
     states.lock().set_row("a", Some(RowState::Initializing));
-    assert_eq!(
-        states.lock().loading(),
-        Loading::Documents(3),
-        "a has no job yet"
-    );
+    assert_eq!(states.lock().loading(), Some(3), "a has no job yet");
     states.lock().set_row("a", Some(RowState::Scheduled));
     states.lock().set_row("b", Some(RowState::Error));
     states.written(vec![("later".to_owned(), Some(0))]);
-    assert_eq!(states.lock().loading(), Loading::Documents(1));
+    assert_eq!(states.lock().loading(), Some(1));
     let mut loaded = Box::pin(states.loaded());
     assert_eq!((&mut loaded).now_or_never(), None);
     states.written(vec![("d".to_owned(), None)]);
     assert_eq!(loaded.now_or_never(), Some(()), "d was deleted");
-    assert_eq!(states.lock().loading(), Loading::Done);
+    assert_eq!(states.lock().loading(), None);
     states.lock().forget_jobs();
-    assert_eq!(
-        states.lock().loading(),
-        Loading::Documents(3),
-        "documents are read again"
-    );
+    assert_eq!(states.lock().loading(), Some(3), "documents are read again");
 }
 
 #[test]

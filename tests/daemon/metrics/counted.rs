@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crate::support::metrics::number;
 use crate::support::program::SETTEE;
 use settee::languages::command::CommandLanguage;
 use settee::messages::process::PromptError;
@@ -153,7 +154,7 @@ async fn each_prompt_moves_only_the_call_counter_of_its_kind() {
         }
         // The time moves with the count.
         let time = format!("couchdb_query_server_time_{class}_total");
-        let moved = after.number(&time, &[]) > before.number(&time, &[]);
+        let moved = number(&after, &time, &[]) > number(&before, &time, &[]);
         assert!(moved, "{prompt} took no time");
         assert_moved(prompt, &before, &after, &expected);
         before = after;
@@ -309,9 +310,9 @@ async fn the_times_of_pipelined_prompts_do_not_overlap() {
     }
     let all = start.elapsed();
     let metrics = pool.metrics().await;
-    let calls = metrics.number("couchdb_query_server_calls_other_total", &[]);
+    let calls = number(&metrics, "couchdb_query_server_calls_other_total", &[]);
     assert_eq!(calls, Some(200.0));
-    let time = metrics.number("couchdb_query_server_time_other_total", &[]);
+    let time = number(&metrics, "couchdb_query_server_time_other_total", &[]);
     let time = Duration::from_micros(time.unwrap() as u64);
     assert!(Duration::ZERO < time && time <= all, "{time:?} of {all:?}");
     drop(client);
@@ -325,7 +326,7 @@ async fn prompt_and_answer_bytes_exclude_line_ends() {
     client.prompts("[\"defgh\"]").await.unwrap();
     let metrics = pool.metrics().await;
     for name in ["settee_prompt_bytes_total", "settee_answer_bytes_total"] {
-        assert_eq!(metrics.number(name, &["s"]), Some(16.0), "{name}");
+        assert_eq!(number(&metrics, name, &["s"]), Some(16.0), "{name}");
     }
     drop(client);
     pool.assert_quiet().await;
@@ -476,7 +477,7 @@ async fn gauges_show_the_current_state() {
         ("settee_stale_processes", &[], 0.0),
     ] {
         assert_eq!(
-            metrics.number(name, labels),
+            number(&metrics, name, labels),
             Some(expected),
             "{name} {labels:?}"
         );
@@ -488,12 +489,10 @@ async fn gauges_show_the_current_state() {
 #[test]
 fn two_services_in_one_program_count_separately() {
     let (one, two) = (Metrics::new(), Metrics::new());
-    one.pool("p").acquired(Duration::ZERO);
+    one.pool("p").count().wait.observe(Duration::ZERO);
     let wait = "settee_pool_wait_seconds";
     let status = settee::query_server::status::DaemonStatus::default();
-    assert_eq!(
-        one.clone().snapshot(&status).number(wait, &["p"]),
-        Some(1.0)
-    );
-    assert_eq!(two.snapshot(&status).number(wait, &["p"]), None);
+    let count = |metrics: &Metrics| number(&metrics.snapshot(&status), wait, &["p"]);
+    assert_eq!(count(&one.clone()), Some(1.0));
+    assert_eq!(count(&two), None);
 }

@@ -14,6 +14,7 @@ use settee::query_server::child::CommandSpec;
 use settee_testkit::{PATIENCE, TestPool, TestPoolBuilder, eventually};
 
 use crate::support::folder::open_folder;
+use crate::support::metrics::number;
 use crate::support::program::SETTEE;
 
 /// Grace for a child to exit.
@@ -225,7 +226,7 @@ async fn refused_system_calls_are_counted_by_pool_and_name() {
     assert!(client.prompts("[\"x\"]").await.is_ok());
     let name = "settee_sandbox_refusals_total";
     eventually("the refusal is counted", async || {
-        pool.metrics().await.number(name, &["celled", "unshare"]) == Some(1.0)
+        number(&pool.metrics().await, name, &["celled", "unshare"]) == Some(1.0)
     })
     .await;
     client.returns().await;

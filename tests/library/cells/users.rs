@@ -295,8 +295,8 @@ fn user_with_subordinate_ids() -> Option<(String, String)> {
             .lines()
             .any(|line| line.split(':').next() == Some(name))
     };
-    let found = accounts(&users).find(|account| account.uid > 0 && named(account.name));
-    found.map(|account| (account.uid.to_string(), account.gid.to_string()))
+    let found = accounts(&users).find(|(name, ids)| ids.uid > 0 && named(name));
+    found.map(|(_, ids)| (ids.uid.to_string(), ids.gid.to_string()))
 }
 
 #[test]

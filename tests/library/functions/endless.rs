@@ -71,7 +71,9 @@ async fn an_endless_loop_in_any_design_document_function_is_blamed_on_the_functi
     ] {
         let mut arguments = arguments;
         arguments["ddoc"] = ddoc.clone();
-        arguments["req"] = json!({"path": []});
+        if !["filter_view", "validate_docs"].contains(&call) {
+            arguments["req"] = json!({"path": []});
+        }
         assert_blamed(&functions, call, arguments, "ddoc call").await;
     }
     functions.quiet().await;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::functions::support::Functions;
 use serde_json::{Value, json};
 use settee::functions::ListPart;
-use settee::messages::function::{FunctionCall, FunctionName, ListRow, ListStart};
+use settee::messages::function::{FunctionName, FunctionRequest, ListRow, ListStart};
 use settee::query_server::known_ddocs::KnownDdocs;
 use settee_testkit::{Script, ScriptedChild, Step, TestPool};
 use tokio::sync::mpsc;
@@ -150,11 +150,10 @@ fn start_of(arguments: &Value) -> ListStart {
     arguments["db"] = json!("shop");
     arguments["ddoc"]["_id"] = json!("_design/d");
     arguments["ddoc"]["_rev"] = json!("1-a");
-    assert!(FunctionCall::parse(FunctionName::List, &arguments.to_string()).is_ok());
+    let ddocs = KnownDdocs::default();
+    assert!(FunctionRequest::parse(FunctionName::List, &arguments.to_string(), &ddocs).is_ok());
     arguments.as_object_mut().unwrap().remove("rows");
-    ListStart::parse(&arguments.to_string(), &KnownDdocs::default())
-        .unwrap()
-        .0
+    ListStart::parse(&arguments.to_string(), &ddocs).unwrap().0
 }
 
 fn row(value: u32) -> ListRow {

@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 use settee::functions::QueryServers;
 use settee::messages::client_error::ErrorReply;
-use settee::messages::function::FunctionCall;
+use settee::messages::function::FunctionRequest;
+use settee::query_server::known_ddocs::KnownDdocs;
 use settee_testkit::{ScriptedChild, TestPool, TestPoolBuilder};
 
 use crate::support::program::SETTEE;
@@ -70,9 +71,9 @@ impl Functions {
             None => arguments["lang"] = json!(self.language),
         }
         let error = |error: ErrorReply| serde_json::to_value(error).unwrap();
-        let call =
-            FunctionCall::parse(name.parse().unwrap(), &arguments.to_string()).map_err(error)?;
-        let value = self.servers.perform(call).await;
+        let (arguments, ddocs) = (arguments.to_string(), KnownDdocs::default());
+        let request = FunctionRequest::parse(name.parse().unwrap(), &arguments, &ddocs);
+        let value = self.servers.perform(request.map_err(error)?.call).await;
         let value = value.map_err(|reason| error(reason.into()))?;
         Ok(String::from_utf8(value.to_vec()).unwrap())
     }

@@ -4,7 +4,8 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use settee::conform::run::{Subject, Verdict};
+use settee::conform::report::CaseResult;
+use settee::conform::run::Subject;
 use settee::conform::suite;
 use settee::conform_target::Target;
 use settee::query_server::cell::Cell;
@@ -93,11 +94,11 @@ async fn play_file(name: &str) {
         time: DEADLINE,
         spawner: Spawner::start().expect("there is room for a thread"),
     };
-    let verdicts: Vec<_> = subject.verdicts(&cases).collect().await;
-    let failures: Vec<String> = verdicts
+    let reports: Vec<_> = subject.reports(&cases).collect().await;
+    let failures: Vec<String> = reports
         .into_iter()
-        .filter(|(_, verdict, _)| *verdict != Verdict::Pass)
-        .map(|(case, verdict, _)| format!("{}: {verdict:?}", case.id))
+        .filter(|report| report.result != CaseResult::Pass)
+        .map(|report| format!("{report:?}"))
         .collect();
     assert!(
         failures.is_empty(),

@@ -7,7 +7,8 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use regex::Regex;
 use settee::conform::case::{Case, Step};
-use settee::conform::run::{Subject, Verdict};
+use settee::conform::report::CaseResult;
+use settee::conform::run::Subject;
 use settee::conform_target::Target;
 use settee::query_server::abilities::Ability;
 use settee::query_server::cell::Cell;
@@ -76,9 +77,9 @@ async fn the_built_in_server_answers_the_examples_as_documented() {
         time: DEADLINE,
         spawner: Spawner::start().unwrap(),
     };
-    let verdicts: Vec<_> = subject.verdicts(&cases).collect().await;
-    for (case, verdict, _) in verdicts {
-        assert_eq!(verdict, Verdict::Pass, "{}", case.id);
+    let reports: Vec<_> = subject.reports(&cases).collect().await;
+    for report in reports {
+        assert_eq!(report.result, CaseResult::Pass, "{report:?}");
     }
 }
 

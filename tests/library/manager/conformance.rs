@@ -8,7 +8,7 @@ use futures_util::StreamExt;
 use serde_json::{Value, json};
 use settee::conform::case::Case;
 use settee::conform::play::Kind;
-use settee::conform::run::{Subject, Verdict};
+use settee::conform::run::Subject;
 use settee::conform_target::Target;
 use settee::query_server::child::Spawner;
 use settee::query_server::language::LanguageName;
@@ -51,17 +51,14 @@ async fn each_case_runs_in_its_own_process_and_output_and_exit_are_compared() {
         json!([{"in": ["echo"]}, {"out": ["other"]}]),
     ];
     let cases: Vec<Case> = cases.iter().map(case).collect();
-    let verdicts: Vec<_> = subject.verdicts(&cases).collect().await;
-    let kinds = verdicts.iter().map(|(_, verdict, _)| match verdict {
-        Verdict::Fail(failure) => Some(failure.kind),
-        _ => None,
-    });
-    let kinds: Vec<_> = kinds.collect();
+    let reports: Vec<_> = subject.reports(&cases).collect().await;
+    let failures = reports.iter().map(|report| report.failure.as_ref());
+    let kinds: Vec<_> = failures
+        .map(|failure| failure.map(|failure| failure.kind))
+        .collect();
     let failed = [Kind::Silence, Kind::End, Kind::Line, Kind::Line].map(Some);
-    assert_eq!(kinds, [&[None; 3][..], &failed].concat(), "{verdicts:?}");
-    let Verdict::Fail(ended) = &verdicts[4].1 else {
-        panic!("{verdicts:?}");
-    };
+    assert_eq!(kinds, [&[None; 3][..], &failed].concat(), "{reports:?}");
+    let ended = reports[4].failure.as_ref().unwrap();
     assert_eq!(ended.got, "no more output; it exited with status 3");
     drop(subject);
     pool.assert_quiet().await;

@@ -6,6 +6,8 @@ use policy::pool::Reuse;
 use settee::messages::proc_manager::TenantName;
 use settee_testkit::{FakeAnswer, FakeLanguage, TestPool};
 
+use crate::support::metrics::number;
+
 /// The prompts sent to all processes.
 type Sent = Arc<Mutex<Vec<String>>>;
 
@@ -44,7 +46,7 @@ async fn a_process_forgets_a_database_before_it_is_taught_the_document_of_anothe
     let status = pool.status().await;
     assert_eq!((status.totals.started, status.totals.forgot), (1, 1));
     let metrics = pool.metrics().await;
-    let count = metrics.number("settee_pool_forgets_total", &["x"]);
+    let count = number(&metrics, "settee_pool_forgets_total", &["x"]);
     assert_eq!(count, Some(1.0));
     drop((one, two));
     pool.assert_quiet().await;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use actix::Actor;
 use settee::actors::pressure_gauge::{PressureGauge, PressureOptions};
 use settee::config::Config;
+use settee::otp::pid::PidGuard;
 use settee::otp::registered_name::RegisteredName;
 use settee::otp::supervisor::Stop;
 use settee::policy::pressure::Reading;
@@ -33,7 +34,7 @@ async fn under_pressure_the_limit_falls_to_the_soft_limit_and_no_lease_is_revoke
     let (configure, changes) = watch::channel(config(true));
     let cpu = Arc::new(Mutex::new(Some(0.0)));
     let shown = Arc::clone(&cpu);
-    let gauge = PressureGauge::new(PressureOptions {
+    let options = PressureOptions {
         gauges: Arc::new(move || Reading {
             cpu: *shown.lock().unwrap(),
             memory: Some(1.0),
@@ -41,8 +42,8 @@ async fn under_pressure_the_limit_falls_to_the_soft_limit_and_no_lease_is_revoke
         manager: RegisteredName::new(pool.manager()),
         config: changes,
         log: Logger::root(Discard, o!()),
-    });
-    let gauge = gauge.start();
+    };
+    let gauge = PressureGauge::new(options, PidGuard::new()).start();
     let mut clients = Vec::new();
     for number in 0..5 {
         let mut client = pool.client(&number.to_string());

@@ -10,11 +10,12 @@ use policy::pool::Reuse;
 use serde_json::json;
 use settee::functions::QueryServers;
 use settee::languages::command::CommandLanguage;
-use settee::messages::function::{FunctionCall, FunctionName};
+use settee::messages::function::{FunctionName, FunctionRequest};
 use settee::messages::proc_manager::{TenantName, Want};
 use settee::policy::pool::db_tag::DbTag;
 use settee::query_server::cell::Cell;
 use settee::query_server::child::CommandSpec;
+use settee::query_server::known_ddocs::KnownDdocs;
 use settee_testkit::{FakeAnswer, FakeLanguage, TestClient, TestPool};
 
 /// Answers every document with what it was sent before, by any client.
@@ -171,8 +172,9 @@ async fn functions_of_one_database_share_a_process_and_those_without_a_database_
         if !db.is_empty() {
             call["db"] = json!(db);
         }
-        let call = FunctionCall::parse(FunctionName::MapDocs, &call.to_string()).unwrap();
-        servers.perform(call).await.unwrap();
+        let ddocs = KnownDdocs::default();
+        let request = FunctionRequest::parse(FunctionName::MapDocs, &call.to_string(), &ddocs);
+        servers.perform(request.unwrap().call).await.unwrap();
         assert_eq!(pool.started().len(), started, "{db}");
     }
     pool.assert_quiet().await;

@@ -192,26 +192,17 @@ impl Cgroup {
 
     /// Returns which limits the cell's processes reached.
     pub(super) fn met(&self, spec: &CellSpec) -> Vec<MetLimit> {
-        let counts = |files: &[(&str, &str)]| {
-            self.folders
-                .iter()
-                .flat_map(|folder| {
-                    files
-                        .iter()
-                        .map(|(file, event)| count_of(&folder.join(file), event))
-                })
-                .sum::<u64>()
-                > 0
+        let counts = |file: &str, event: &str| {
+            let mut folders = self.folders.iter();
+            folders.any(|folder| count_of(&folder.join(file), event) > 0)
         };
-        let memory = [
-            ("memory.events", "oom_kill"),
-            ("memory.oom_control", "oom_kill"),
-        ];
+        let is_out_of_memory =
+            || counts("memory.events", "oom_kill") || counts("memory.oom_control", "oom_kill");
         let mut met = Vec::new();
-        if spec.memory_max > 0 && counts(&memory) {
+        if spec.memory_max > 0 && is_out_of_memory() {
             met.push(MetLimit::Memory(spec.memory_max));
         }
-        if spec.processes_max > 0 && counts(&[("pids.events", "max")]) {
+        if spec.processes_max > 0 && counts("pids.events", "max") {
             met.push(MetLimit::Processes(spec.processes_max));
         }
         met
@@ -272,9 +263,7 @@ impl OwnGroups {
         [self.v1("cpu"), self.above_own_v2()]
             .into_iter()
             .flatten()
-            .map(|base| count_of(&base.join(&cell), "nr_throttled"))
-            .sum::<u64>()
-            > 0
+            .any(|base| count_of(&base.join(&cell), "nr_throttled") > 0)
     }
 
     /// Moves a service to a leaf of the group delegated to it: a group that contains processes cannot have limited

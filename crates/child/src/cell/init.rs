@@ -208,10 +208,10 @@ impl Init<'_> {
 
     /// Becomes nobody, or the configured user if there is no namespace.
     fn take_user(&mut self) -> rustix::io::Result<()> {
-        let namespace = self.namespaces.user.clone();
+        let has_namespace = self.namespaces.user.is_ok();
         let (user, outside) = (&self.launch.user, self.launch.user.outside);
-        if namespace.is_ok() || user.is_other() {
-            let inside = |outside: u32| if namespace.is_ok() { NOBODY } else { outside };
+        if has_namespace || user.is_other() {
+            let inside = |outside: u32| if has_namespace { NOBODY } else { outside };
             let (uid, gid) = (
                 Uid::from_raw(inside(outside.uid)),
                 Gid::from_raw(inside(outside.gid)),

@@ -15,26 +15,22 @@ use seccompiler::{
     BackendError, BpfProgram, SeccompAction, SeccompCmpOp as Is, SeccompFilter,
     SeccompRule as Rule, apply_filter_all_threads,
 };
+use syscalls::Sysno;
 
 use super::layers::Held;
 use super::own_os;
-use super::system_calls::rule;
-
-macro_rules! calls {
-    ($($name:ident)*) => { &[$(libc::$name),*] };
-}
+use super::system_calls::{calls, rule};
 
 /// Calls allowed with any arguments.
-const ALLOWED: &[c_long] = calls![
+const ALLOWED: &[Sysno] = calls![
     // The three streams, and the open memory statistics.
-    SYS_read SYS_write SYS_pread64 SYS_ppoll SYS_close
+    read write pread64 ppoll close
     // Memory.
-    SYS_brk SYS_mremap SYS_munmap SYS_madvise
+    brk mremap munmap madvise
     // Time, the output's timer, and random numbers for hash tables.
-    SYS_clock_gettime SYS_gettimeofday SYS_timerfd_settime SYS_getrandom
+    clock_gettime gettimeofday timerfd_settime getrandom
     // Waiting threads, signal handling, exit.
-    SYS_restart_syscall SYS_sigaltstack SYS_rt_sigprocmask SYS_rt_sigreturn SYS_getpid SYS_gettid
-    SYS_exit SYS_exit_group
+    restart_syscall sigaltstack rt_sigprocmask rt_sigreturn getpid gettid exit exit_group
 ];
 
 /// Futex operations of the C and the standard library: wait and wake. The flags select the clock, and the private
@@ -58,8 +54,10 @@ pub(super) fn leave_calls() -> Held {
 }
 
 fn filter() -> Result<BpfProgram, BackendError> {
-    let mut rules: BTreeMap<c_long, Vec<Rule>> =
-        ALLOWED.iter().map(|call| (*call, Vec::new())).collect();
+    let mut rules: BTreeMap<c_long, Vec<Rule>> = ALLOWED
+        .iter()
+        .map(|call| (call.id().into(), Vec::new()))
+        .collect();
     let no_code = (2, Is::MaskedEq(libc::PROT_EXEC as u64), 0);
     let anonymous = libc::MAP_ANONYMOUS as u64;
     let no_file = (3, Is::MaskedEq(anonymous), anonymous);
@@ -90,9 +88,7 @@ fn filter() -> Result<BpfProgram, BackendError> {
 
 /// Returns the line that reports a refused system call. Built without allocation, in a signal handler.
 pub(super) fn refusal(number: c_long, buffer: &mut [u8; LINE_BYTES_MAX]) -> &[u8] {
-    let name = NAMES.iter().find(|(known, _)| *known == number);
-    // The names come as SYS_name.
-    let name = name.map_or("unknown", |(_, name)| &name["SYS_".len()..]);
+    let name = Sysno::new(number as usize).map_or("unknown", |call| call.name());
     let mut rest = &mut buffer[..];
     // Cut if it does not fit.
     let _ = writeln!(
@@ -102,38 +98,6 @@ pub(super) fn refusal(number: c_long, buffer: &mut [u8; LINE_BYTES_MAX]) -> &[u8
     let unused = rest.len();
     &buffer[..LINE_BYTES_MAX - unused]
 }
-
-macro_rules! names {
-    ($($(#[$of:meta])* $name:ident)*) => {
-        &[$($(#[$of])* (libc::$name, stringify!($name)),)*]
-    };
-}
-
-/// Calls reported with their names; others are reported by number only.
-const NAMES: &[(c_long, &str)] = names! {
-    SYS_openat SYS_openat2 SYS_open_by_handle_at SYS_memfd_create SYS_dup SYS_dup3 SYS_fcntl SYS_ioctl
-    SYS_pipe2 SYS_lseek SYS_readv SYS_writev SYS_fstat SYS_newfstatat SYS_statx SYS_faccessat
-    SYS_faccessat2 SYS_readlinkat SYS_getdents64 SYS_getcwd SYS_chdir SYS_unlinkat SYS_renameat2
-    SYS_mkdirat SYS_symlinkat SYS_linkat SYS_fchmodat SYS_fchownat SYS_ftruncate SYS_sendfile
-    SYS_mmap SYS_mprotect SYS_pkey_mprotect SYS_mlock SYS_shmget SYS_shmat
-    SYS_socket SYS_socketpair SYS_connect SYS_bind SYS_listen SYS_accept4 SYS_sendto SYS_recvfrom
-    SYS_sendmsg SYS_recvmsg
-    SYS_clone SYS_clone3 SYS_execve SYS_execveat SYS_wait4 SYS_waitid SYS_setsid SYS_setpgid
-    SYS_kill SYS_tkill SYS_tgkill SYS_rt_sigaction SYS_rt_sigqueueinfo SYS_pidfd_open
-    SYS_pidfd_send_signal SYS_pidfd_getfd
-    SYS_ptrace SYS_process_vm_readv SYS_process_vm_writev SYS_kcmp SYS_prctl SYS_seccomp SYS_prlimit64
-    SYS_setresuid SYS_setuid SYS_capset SYS_unshare SYS_setns SYS_mount SYS_umount2 SYS_chroot
-    SYS_pivot_root SYS_bpf SYS_perf_event_open SYS_userfaultfd SYS_keyctl SYS_add_key
-    SYS_io_uring_setup SYS_init_module SYS_finit_module SYS_kexec_load SYS_reboot SYS_personality
-    SYS_futex SYS_nanosleep SYS_clock_nanosleep SYS_clock_settime SYS_settimeofday SYS_sched_setaffinity
-    SYS_sysinfo SYS_uname SYS_set_robust_list SYS_rseq SYS_membarrier SYS_getuid SYS_getppid
-    #[cfg(target_arch = "x86_64")] SYS_open
-    #[cfg(target_arch = "x86_64")] SYS_stat
-    #[cfg(target_arch = "x86_64")] SYS_fork
-    #[cfg(target_arch = "x86_64")] SYS_vfork
-    #[cfg(target_arch = "x86_64")] SYS_arch_prctl
-    #[cfg(target_arch = "x86_64")] SYS_time
-};
 
 #[cfg(test)]
 mod tests {

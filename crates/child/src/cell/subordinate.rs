@@ -17,6 +17,7 @@ use std::sync::OnceLock;
 use rustix::process::getuid;
 use rustix::thread::{self, LinkNameSpaceType, move_into_link_name_space};
 
+use super::UserIds;
 use super::own_os;
 use super::user::{self, NUMBERS_MIN};
 use crate::find_program;
@@ -32,6 +33,9 @@ const READY: u8 = b'+';
 
 /// The namespace made for launchers, or why there is none; unset if none is needed.
 static PREPARED: OnceLock<Result<OwnedFd, String>> = OnceLock::new();
+
+/// The prepared namespace as a launcher gets it, or why there is none; `None`: none was prepared.
+pub(crate) type Handed = Option<Result<OwnedFd, String>>;
 
 /// Numbers that a process may assign: as many users as groups.
 pub(super) struct Numbers {
@@ -64,7 +68,7 @@ pub fn prepare() {
 
 /// Returns a copy of the namespace, inherited by programs started by this one, or why there is none; `None` if none is
 /// needed.
-pub(crate) fn handed() -> Option<Result<OwnedFd, String>> {
+pub(crate) fn handed() -> Handed {
     let copy = |space: &OwnedFd| rustix::io::dup(space).map_err(|error| error.to_string());
     PREPARED
         .get()
@@ -75,7 +79,7 @@ pub(crate) fn handed() -> Option<Result<OwnedFd, String>> {
 ///
 /// # Errors
 /// There is no namespace.
-pub(super) fn enter(handed: Option<Result<OwnedFd, String>>) -> Result<Numbers, String> {
+pub(super) fn enter(handed: Handed) -> Result<Numbers, String> {
     let space = handed.unwrap_or_else(make)?;
     move_into_link_name_space(space.as_fd(), Some(LinkNameSpaceType::User)).map_err(|error| {
         format!("the namespace of its subordinate users cannot be entered: {error}")
@@ -129,8 +133,8 @@ fn mapped(file: &str) -> Vec<Mapped> {
 fn make() -> Result<OwnedFd, String> {
     let uid = getuid().as_raw();
     let users = fs::read_to_string("/etc/passwd").unwrap_or_default();
-    let name = accounts(&users).find(|account| account.uid == uid);
-    let name = name.map_or("", |account| account.name);
+    let account = accounts(&users).find(|(_, ids)| ids.uid == uid);
+    let name = account.map_or("", |(name, _)| name);
     let range = |file: &str| {
         let text = fs::read_to_string(file).unwrap_or_default();
         subordinate(&text, name, uid)
@@ -244,26 +248,14 @@ fn subordinate(text: &str, name: &str, uid: u32) -> Option<(u32, u32)> {
     ranges.find(|(first, count)| *first > 0 && *count >= NUMBERS_MIN)
 }
 
-/// A user of the machine, from `/etc/passwd`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Account<'a> {
-    /// The name.
-    pub name: &'a str,
-    /// The number of the user.
-    pub uid: u32,
-    /// The number of its group.
-    pub gid: u32,
-}
-
-/// Returns the users in the text of `/etc/passwd`.
-pub fn accounts(text: &str) -> impl Iterator<Item = Account<'_>> {
+/// Returns the names and numbers of the users in the text of `/etc/passwd`.
+pub fn accounts(text: &str) -> impl Iterator<Item = (&str, UserIds)> {
     text.lines().filter_map(|line| {
         let mut fields = line.split(':');
-        Some(Account {
-            name: fields.next()?,
-            uid: fields.nth(1)?.parse().ok()?,
-            gid: fields.next()?.parse().ok()?,
-        })
+        let name = fields.next()?;
+        let uid = fields.nth(1)?.parse().ok()?;
+        let gid = fields.next()?.parse().ok()?;
+        Some((name, UserIds { uid, gid }))
     })
 }
 
@@ -286,7 +278,7 @@ mod tests {
     fn users_are_read_as_the_system_has_them() {
         let text = "root:x:0:0:root:/root:/bin/sh\nbroken\nann:x:7:70::/home/ann:/bin/sh\n";
         let uids: Vec<(&str, u32, u32)> = accounts(text)
-            .map(|account| (account.name, account.uid, account.gid))
+            .map(|(name, ids)| (name, ids.uid, ids.gid))
             .collect();
         assert_eq!(uids, [("root", 0, 0), ("ann", 7, 70)]);
     }

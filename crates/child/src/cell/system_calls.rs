@@ -26,6 +26,7 @@ use super::{CellSpec, Guarded};
 macro_rules! calls {
     ($($name:ident)*) => { &[$(Sysno::$name),*] };
 }
+pub(super) use calls;
 
 macro_rules! numbers {
     ($($name:ident)*) => { &[$(libc::$name as u64),*] };

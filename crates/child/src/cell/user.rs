@@ -14,18 +14,17 @@
 use std::fmt;
 use std::fs;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::path::PathBuf;
 
 use rustix::process::{DumpableBehavior, Pid, Uid, getegid, geteuid, set_dumpable_behavior};
-use rustix::thread::{self, CapabilitySet, CapabilitySets};
+use rustix::thread::{self, CapabilitySet};
 use serde::{Deserialize, Serialize};
 
 use super::init::NOBODY;
 use super::layers::Held;
-use super::subordinate::{self, Numbers};
+use super::subordinate::{self, Handed, Numbers};
 use super::{CellSpec, UserIds, os};
 
 /// Numbers above those of human users, distributions, containers and domains, and below systemd's range of foreign
@@ -137,10 +136,7 @@ impl CellUser {
     ///
     /// # Errors
     /// The configuration names another user, but this process may not switch to it.
-    pub(super) fn choose(
-        spec: &CellSpec,
-        handed: Option<Result<OwnedFd, String>>,
-    ) -> Result<Self, String> {
+    pub(super) fn choose(spec: &CellSpec, handed: Handed) -> Result<Self, String> {
         let own = own();
         let lacking = lacking();
         let mut user = Self {
@@ -181,7 +177,7 @@ impl CellUser {
         &mut self,
         range: Option<UserRange>,
         lacking: Option<String>,
-        handed: Option<Result<OwnedFd, String>>,
+        handed: Handed,
     ) -> Result<(), String> {
         let range = range.ok_or("user_range of [query_server_config] is empty")?;
         let numbers = match lacking {
@@ -240,19 +236,9 @@ impl CellUser {
         let uid = Uid::from_raw(self.outside.uid);
         thread::set_thread_res_uid(None, uid, None)?;
         os::set_user_of_files(self.own.uid);
-        let CapabilitySets {
-            permitted,
-            inheritable,
-            ..
-        } = thread::capabilities(None)?;
-        thread::set_capabilities(
-            None,
-            CapabilitySets {
-                effective: permitted,
-                permitted,
-                inheritable,
-            },
-        )?;
+        let mut sets = thread::capabilities(None)?;
+        sets.effective = sets.permitted;
+        thread::set_capabilities(None, sets)?;
         // Switching users has hidden the /proc files about the cell's first process, even from itself.
         Ok(set_dumpable_behavior(DumpableBehavior::Dumpable)?)
     }

@@ -3,35 +3,27 @@
 use std::path::Path;
 
 use super::Rules;
-use crate::cells::overlap;
 use crate::keys::{POOLS, QUERY};
-use crate::{PoolConfig, SandboxMode};
+use crate::{CellKeys, SandboxMode};
 
 impl Rules<'_> {
     /// Records problems in the settings of cells. `service_user` is as in [`super::check`].
     pub(super) fn cells(&mut self, service_user: Option<u32>) {
         let config = self.config;
-        self.cell(
-            QUERY,
-            &PoolConfig {
-                cell: config.query_server_config.cell.clone(),
-                ..PoolConfig::default()
-            },
-            service_user,
-        );
+        self.cell(QUERY, &config.query_server_config.cell, service_user);
         self.user_range(service_user);
         for (name, pool) in &config.pools {
-            self.cell(&format!("{POOLS}.{name}"), pool, service_user);
+            self.cell(&format!("{POOLS}.{name}"), &pool.cell, service_user);
         }
     }
 
-    fn cell(&mut self, section: &str, keys: &PoolConfig, service_user: Option<u32>) {
+    fn cell(&mut self, section: &str, keys: &CellKeys, service_user: Option<u32>) {
         let config = self.config;
-        for path in keys.cell.read_paths.iter().flatten() {
+        for path in keys.read_paths.iter().flatten() {
             self.read_path(section, path);
         }
         let mut section = self.section(section);
-        let Some(user) = keys.cell.user.as_ref().filter(|user| !user.is_empty()) else {
+        let Some(user) = keys.user.as_ref().filter(|user| !user.is_empty()) else {
             return;
         };
         if config.cell(keys).0.mode == SandboxMode::Off {
@@ -49,7 +41,7 @@ impl Rules<'_> {
                     "create the user, or give a user's number",
                 );
             }
-            (Some((uid, _)), Some(own)) if own != 0 && own != *uid => {
+            (Some(ids), Some(own)) if own != 0 && own != ids.uid => {
                 section.problem(
                     "user",
                     format!(
@@ -79,7 +71,8 @@ impl Rules<'_> {
 
     fn read_path(&mut self, section: &str, path: &Path) {
         let kept = self.config.kept_paths();
-        let Some((what, place)) = kept.iter().find(|(_, place)| overlap(path, place)) else {
+        let overlaps = |place: &Path| path.starts_with(place) || place.starts_with(path);
+        let Some((what, place)) = kept.iter().find(|(_, place)| overlaps(place)) else {
             return;
         };
         let how = match (path == place, path.starts_with(place)) {
@@ -104,7 +97,7 @@ mod tests {
     use std::path::PathBuf;
 
     use super::*;
-    use crate::{CellKeys, Config};
+    use crate::{Config, PoolConfig};
 
     /// Returns the problems as the operator reads them.
     fn problems(service_user: Option<u32>, change: impl FnOnce(&mut Config)) -> Vec<String> {

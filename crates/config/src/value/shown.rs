@@ -6,10 +6,8 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{Kind, Unit};
+use crate::kinds::MIB;
 use crate::password::HIDDEN;
-
-/// One mebibyte, in bytes.
-const MIB: u64 = 1 << 20;
 
 /// Returns a value with the kind to show it as: for an optional value that is set, the inner kind.
 pub(crate) fn resolved(kind: Kind, value: &Value) -> (Kind, &Value) {

@@ -1,6 +1,7 @@
 //! Strings of a certain form: names, addresses, lines, secrets; and lists of them.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::str::FromStr;
 
 use serde_json::Value;
 
@@ -205,10 +206,7 @@ kinds! {
     ADDRESS {
         read: |raw| match raw.text() {
             Some(OFF) => Ok(Value::Null),
-            text => text
-                .and_then(|text| text.parse::<SocketAddr>().ok())
-                .map(|a| a.to_string().into())
-                .ok_or(raw.misfit()),
+            _ => parsed::<SocketAddr>(raw),
         },
         expected: "text: \"off\" or an IP address with a port, \"127.0.0.1:5994\" or \"[::1]:5994\"",
         none: Some(OFF),
@@ -217,12 +215,7 @@ kinds! {
 
     /// An IP address to listen on.
     IP_ADDRESS {
-        read: |raw| {
-            raw.text()
-                .and_then(|text| text.parse::<IpAddr>().ok())
-                .map(|a| a.to_string().into())
-                .ok_or(raw.misfit())
-        },
+        read: parsed::<IpAddr>,
         expected: "text: an IP address, \"127.0.0.1\", or \"0.0.0.0\" or \"::\" for all of this machine",
         only_in_files: Some(SOCKET),
     }
@@ -333,6 +326,13 @@ fn system_calls(raw: &Raw) -> Result<Value, String> {
         Some(name) => Err(format!("there is no system call '{name}'")),
         None => list(raw, is_system_call, str::to_owned),
     }
+}
+
+/// Reads text that a type of the standard library parses, and writes it as that type does.
+fn parsed<T: FromStr + ToString>(raw: &Raw) -> Result<Value, String> {
+    let value: Option<T> = raw.text().and_then(|text| text.parse().ok());
+    let value = value.ok_or(raw.misfit())?;
+    Ok(value.to_string().into())
 }
 
 fn path(raw: &Raw) -> Result<Value, String> {

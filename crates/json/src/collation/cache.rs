@@ -46,7 +46,7 @@ impl Default for KeyCache {
 
 impl KeyCache {
     /// Appends the sort key of `text`, which `write` would append. Sort keys are never empty.
-    pub(super) fn append(
+    pub fn append(
         &mut self,
         text: &[u8],
         key: &mut Vec<u8>,

@@ -7,10 +7,7 @@ impl Translator<'_> {
     pub fn opening(&mut self) -> Result<(), String> {
         match (self.peek(), self.peek_at(1)) {
             (Some('*'), Some('A'..='Z' | ':')) => Err("(*...) is not supported".into()),
-            (Some('?'), _) => {
-                self.at += 1;
-                self.special()
-            }
+            _ if self.take('?') => self.special(),
             _ => self.capture(None),
         }
     }
@@ -29,45 +26,38 @@ impl Translator<'_> {
     /// Translates the construct after `(?`.
     fn special(&mut self) -> Result<(), String> {
         let kind = self.next().ok_or("a group has no closing parenthesis")?;
-        match (kind, self.peek()) {
-            ('#', _) => {
+        if matches!(
+            (kind, self.peek()),
+            ('R' | '&' | '+' | '0'..='9', _) | ('P', Some('>')) | ('-', Some('0'..='9'))
+        ) {
+            return Err("calls of groups are not supported".into());
+        }
+        match kind {
+            '#' => {
                 self.take_until(')').ok_or("a comment has no end")?;
                 Ok(())
             }
-            (':', _) => {
+            ':' => {
                 self.open_group("(?:");
                 Ok(())
             }
-            ('=', _) => self.keeping("(?="),
-            ('!', _) => self.keeping("(?!"),
-            ('>', _) => self.keeping("(?>"),
-            ('<', Some('=')) => {
-                self.at += 1;
-                self.keeping("(?<=")
-            }
-            ('<', Some('!')) => {
-                self.at += 1;
-                self.keeping("(?<!")
-            }
-            ('<', _) => self.named_capture('>'),
-            ('\'', _) => self.named_capture('\''),
-            ('P', Some('<')) => {
-                self.at += 1;
-                self.named_capture('>')
-            }
-            ('P', Some('=')) => {
-                self.at += 1;
+            '=' => self.keeping("(?="),
+            '!' => self.keeping("(?!"),
+            '>' => self.keeping("(?>"),
+            '<' if self.take('=') => self.keeping("(?<="),
+            '<' if self.take('!') => self.keeping("(?<!"),
+            '<' => self.named_capture('>'),
+            '\'' => self.named_capture('\''),
+            'P' if self.take('<') => self.named_capture('>'),
+            'P' if self.take('=') => {
                 let name = self
                     .take_until(')')
                     .ok_or("a group has no closing parenthesis")?;
                 let group = self.named(&name)?;
                 self.reference(group)
             }
-            ('(', _) => self.condition(),
-            ('|', _) => Err("(?|...) is not supported".into()),
-            ('R' | '&' | '+' | '0'..='9', _) | ('P', Some('>')) | ('-', Some('0'..='9')) => {
-                Err("calls of groups are not supported".into())
-            }
+            '(' => self.condition(),
+            '|' => Err("(?|...) is not supported".into()),
             _ => self.flags(kind),
         }
     }

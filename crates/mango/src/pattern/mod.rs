@@ -133,12 +133,11 @@ impl Engine {
             let regex = regex::RegexBuilder::new(&translated.text)
                 .size_limit(COMPILED_BYTES_MAX)
                 .build()
-                .map_err(|error| one_line(&error.to_string()))?;
+                .map_err(one_line)?;
             let size = translated.size.max(1);
             return Ok(Self::Linear { regex, size });
         }
-        let short = compile(&translated.text, BACKTRACKS_SHORT)
-            .map_err(|error| one_line(&error.to_string()))?;
+        let short = compile(&translated.text, BACKTRACKS_SHORT).map_err(one_line)?;
         Ok(Self::Back(Box::new(Back {
             text: translated.text,
             short,
@@ -182,9 +181,10 @@ fn compile(text: &str, backtracks: usize) -> Result<fancy_regex::Regex, fancy_re
 }
 
 /// Returns the last line of an engine's message, which has the cause.
-fn one_line(message: &str) -> String {
+fn one_line(error: impl ToString) -> String {
+    let message = error.to_string();
     let last = message.lines().rev().find(|line| !line.trim().is_empty());
-    last.unwrap_or(message).trim().to_owned()
+    last.unwrap_or(&message).trim().to_owned()
 }
 
 #[cfg(test)]

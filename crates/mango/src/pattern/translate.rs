@@ -15,9 +15,10 @@ use super::class::escaped_set;
 const REPEAT_MAX: usize = 65_535;
 
 /// The meaning of `$` and `\Z`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum End {
     /// The end of the text: for strings that do not end in a line feed.
+    #[default]
     OfText,
     /// The end of the text, or before its final line feed.
     OrLineFeed,
@@ -89,6 +90,7 @@ pub(super) struct Open {
     last: Option<usize>,
 }
 
+#[derive(Default)]
 pub(super) struct Translator<'a> {
     characters: &'a [char],
     pub at: usize,
@@ -107,15 +109,11 @@ impl<'a> Translator<'a> {
     fn new(characters: &'a [char], end: End, known: Option<&'a Groups>) -> Self {
         Self {
             characters,
-            at: 0,
             end,
             known,
-            groups: Groups::default(),
             out: String::with_capacity(characters.len() * 2),
-            flags: Flags::default(),
             open: vec![Open::default()],
-            asks_for_end: false,
-            goes_back: false,
+            ..Self::default()
         }
     }
 
@@ -256,15 +254,12 @@ impl<'a> Translator<'a> {
             return self.atom(&escape('{'), 1);
         }
         let number = |text: &str| {
-            text.parse::<usize>()
-                .ok()
-                .filter(|count| *count <= REPEAT_MAX)
+            let count = text.parse::<usize>().ok();
+            let count = count.filter(|count| *count <= REPEAT_MAX);
+            count.ok_or_else(|| format!("a repetition of more than {REPEAT_MAX}"))
         };
-        let too_many = || format!("a repetition of more than {REPEAT_MAX}");
-        let least = number(least).ok_or_else(too_many)?;
-        let most = most
-            .map(|most| number(most).ok_or_else(too_many))
-            .transpose()?;
+        let least = number(least)?;
+        let most = most.map(number).transpose()?;
         if most.is_some_and(|most| most < least) {
             return Err("the numbers of a repetition are out of order".into());
         }
@@ -375,12 +370,8 @@ impl<'a> Translator<'a> {
         if self.take('{') {
             let digits = self.take_until('}').unwrap_or_default();
             let is_number = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
-            let byte = number(digits.trim_start_matches('0'), 16).filter(|_| is_number);
-            let zero =
-                Some('\0').filter(|_| !digits.is_empty() && digits.bytes().all(|b| b == b'0'));
-            return byte
-                .or(zero)
-                .ok_or_else(|| format!("\\x{{{digits}}} is not a byte"));
+            let byte = number(&digits, 16).filter(|_| is_number);
+            return byte.ok_or_else(|| format!("\\x{{{digits}}} is not a byte"));
         }
         let digits = self.digits(2, 16);
         Ok(number(&digits, 16).unwrap_or('\0'))

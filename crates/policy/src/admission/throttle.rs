@@ -63,7 +63,7 @@ pub(crate) struct Throttle {
     /// The last delay; `None` after a success.
     last_delay: Option<Duration>,
     /// When the throttle ends, from [`Throttle::begin`] until it has expired.
-    pub(crate) until: Until,
+    pub until: Until,
     /// Failed starts that no signal from outside caused, since the last success.
     failed_starts: u32,
     /// All failed starts since then.
@@ -75,7 +75,7 @@ pub(crate) struct Throttle {
 impl Throttle {
     /// Records a failure. Returns whether the throttle has to begin. A failure while it is on does not count: the
     /// opening of that process was decided before.
-    pub(crate) fn failed(&mut self, now: Timestamp, failure: Failure) -> bool {
+    pub fn failed(&mut self, now: Timestamp, failure: Failure) -> bool {
         if self.until.is_on(now) {
             return false;
         }
@@ -93,7 +93,7 @@ impl Throttle {
     }
 
     /// Starts the throttle. Returns when it ends.
-    pub(crate) fn begin(&mut self, now: Timestamp, settings: &ThrottleSettings) -> Timestamp {
+    pub fn begin(&mut self, now: Timestamp, settings: &ThrottleSettings) -> Timestamp {
         let delay = match self.last_delay {
             None => settings.delay,
             Some(last) => last
@@ -106,7 +106,7 @@ impl Throttle {
 
     /// Records a started process: the next failed start counts as the first. A throttle that is on stays on: existing
     /// processes do not prove that another can be created.
-    pub(crate) fn succeeded(&mut self) {
+    pub fn succeeded(&mut self) {
         (self.failed_starts, self.all_failed_starts) = (0, 0);
         if self.early_ends == 0 {
             self.last_delay = None;
@@ -114,7 +114,7 @@ impl Throttle {
     }
 
     /// Records that a process has worked: the next early end counts as the first.
-    pub(crate) fn served(&mut self) {
+    pub fn served(&mut self) {
         if self.early_ends > 0 {
             self.early_ends = 0;
             self.last_delay = None;
@@ -123,7 +123,7 @@ impl Throttle {
 
     /// Ends the throttle and forgets the failures, at a reload, which may have corrected the command, or on an
     /// operator's order. Returns whether it was on.
-    pub(crate) fn lift(&mut self, now: Timestamp) -> bool {
+    pub fn lift(&mut self, now: Timestamp) -> bool {
         let was_on = self.until.is_on(now);
         *self = Self::default();
         was_on

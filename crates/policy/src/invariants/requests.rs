@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Judgement, numbered, require};
+use super::{Judgement, numbered};
 use crate::pool::{
     ACCOUNTS_MAX, DbKey, Due, Ledger, Pool, PoolId, Pools, ProcState, RequestId, RequestPlace,
     RequestRow, Roaming, Tenant, WINDOW,
@@ -26,14 +26,19 @@ pub(super) fn requests_are_in_one_place(pools: &Pools) -> Judgement {
     let requests = &pools.ledger.requests;
     for (id, pool, place) in &places {
         let row = requests.get(id).map(|row| (row.pool, row.place));
-        require(row == Some((*pool, *place)), || {
-            let (id, pool) = (id.0, pool.0);
-            format!("request {id} is at {place:?} of pool {pool}, its row says {row:?}")
-        })?;
+        require!(
+            row == Some((*pool, *place)),
+            "request {} is at {place:?} of pool {}, its row says {row:?}",
+            id.0,
+            pool.0
+        )?;
     }
-    require(places.len() == requests.len(), || {
-        format!("{} requests are in {} places", requests.len(), places.len())
-    })
+    require!(
+        places.len() == requests.len(),
+        "{} requests are in {} places",
+        requests.len(),
+        places.len()
+    )
 }
 
 pub(super) fn no_next_waiter_could_be_served(_: PoolId, pool: &Pool, ledger: &Ledger) -> Judgement {
@@ -49,29 +54,34 @@ pub(super) fn no_next_waiter_could_be_served(_: PoolId, pool: &Pool, ledger: &Le
     };
     let servable = |row: &RequestRow| pool.choose(row).is_some();
     let may_open = pool.may_open(now) && ledger.ceiling.has_room();
-    require(!servable(head) && !may_open, || {
-        "the next waiter could be served".to_owned()
-    })?;
+    require!(
+        !servable(head) && !may_open,
+        "the next waiter could be served"
+    )?;
     let servable = |row: &RequestRow| pool.choose_own(row).is_some() && pool.is_open_to(row.lane);
     if pool.is_blocked(now) {
-        require(pool.forgetful().is_none() && !waiters.any(servable), || {
-            "a waiter could have an idle process".to_owned()
-        })
+        require!(
+            pool.forgetful().is_none() && !waiters.any(servable),
+            "a waiter could have an idle process"
+        )
     } else if let Some(until) = pool.head_until {
         let ends = pool.affinity_end(head.arrived);
         let tenant = pool.settings.wanted(head).tenant();
         let waits_for_one = tenant.is_some_and(|tenant| pool.idle.in_use(tenant) > 0);
-        require(until == ends && now < ends && waits_for_one, || {
-            "the next waiter has nothing to wait for".to_owned()
-        })?;
-        require(!waiters.any(servable), || {
-            "a waiter could overtake the next one".to_owned()
-        })
+        require!(
+            until == ends && now < ends && waits_for_one,
+            "the next waiter has nothing to wait for"
+        )?;
+        require!(
+            !waiters.any(servable),
+            "a waiter could overtake the next one"
+        )
     } else {
         let can_reap = !pool.has_slot() && pool.reapable() > 0;
-        require(!can_reap && pool.forgetful().is_none(), || {
-            "a process could be reaped, or forget, for the next waiter".to_owned()
-        })
+        require!(
+            !can_reap && pool.forgetful().is_none(),
+            "a process could be reaped, or forget, for the next waiter"
+        )
     }
 }
 
@@ -84,9 +94,10 @@ pub(super) fn teaching_is_owned(_: PoolId, pool: &Pool, ledger: &Ledger) -> Judg
         {
             let row = ledger.request(*id);
             let wanted = row.and_then(|row| row.ddoc.as_ref());
-            require(wanted == Some(ddoc), || {
-                format!("process {number} learns {ddoc:?} for {id:?}, which needs {wanted:?}")
-            })?;
+            require!(
+                wanted == Some(ddoc),
+                "process {number} learns {ddoc:?} for {id:?}, which needs {wanted:?}"
+            )?;
         }
     }
     Ok(())
@@ -95,15 +106,14 @@ pub(super) fn teaching_is_owned(_: PoolId, pool: &Pool, ledger: &Ledger) -> Judg
 pub(super) fn openings_are_owned(_: PoolId, pool: &Pool, ledger: &Ledger) -> Judgement {
     for (number, opening) in &pool.opening {
         let known = pool.procs.contains_key(number) || *number > ledger.last_number;
-        require(!known, || {
-            format!("opening {number} is a process, or was never issued")
-        })?;
+        require!(!known, "opening {number} is a process, or was never issued")?;
         if let Some(request) = opening.request {
             let row = ledger.request(request);
             let tenant = row.map(|row| pool.settings.wanted(row).tenant());
-            require(tenant == Some(opening.tenant.as_ref()), || {
-                format!("opening {number} lacks the tag of {request:?}: {row:?}")
-            })?;
+            require!(
+                tenant == Some(opening.tenant.as_ref()),
+                "opening {number} lacks the tag of {request:?}: {row:?}"
+            )?;
         }
     }
     Ok(())
@@ -111,9 +121,11 @@ pub(super) fn openings_are_owned(_: PoolId, pool: &Pool, ledger: &Ledger) -> Jud
 
 pub(super) fn queue_indexes_are_exact(id: PoolId, pool: &Pool, ledger: &Ledger) -> Judgement {
     let rebuilt = pool.rebuilt_waiters(id, ledger);
-    require(pool.waiters == rebuilt, || {
-        format!("{:?} should be {rebuilt:?}", pool.waiters)
-    })
+    require!(
+        pool.waiters == rebuilt,
+        "{:?} should be {rebuilt:?}",
+        pool.waiters
+    )
 }
 
 pub(super) fn uses_are_counted(id: PoolId, pool: &Pool, ledger: &Ledger) -> Judgement {
@@ -122,17 +134,17 @@ pub(super) fn uses_are_counted(id: PoolId, pool: &Pool, ledger: &Ledger) -> Judg
         *uses.entry(tenant).or_default() += 1;
     }
     let counted: BTreeMap<_, u32> = pool.accounts.held().collect();
-    require(uses == counted, || {
-        format!("{uses:?} are held, counted {counted:?}")
-    })
+    require!(uses == counted, "{uses:?} are held, counted {counted:?}")
 }
 
 pub(super) fn tenants_are_counted(pools: &Pools) -> Judgement {
     let ledger = &pools.ledger;
     let rebuilt = ledger.tenants.rebuilt(&pools.pools, ledger);
-    require(ledger.tenants == rebuilt, || {
-        format!("{:?} should be {rebuilt:?}", ledger.tenants)
-    })
+    require!(
+        ledger.tenants == rebuilt,
+        "{:?} should be {rebuilt:?}",
+        ledger.tenants
+    )
 }
 
 pub(super) fn debts_hold_back(pools: &Pools) -> Judgement {
@@ -142,41 +154,44 @@ pub(super) fn debts_hold_back(pools: &Pools) -> Judgement {
     let order: BTreeSet<_> = rows
         .map(|(db, row)| (row.full_at, DbKey::clone(db)))
         .collect();
-    require(order == shares.order && order.len() <= ACCOUNTS_MAX, || {
-        format!("the order should be {order:?}, is {:?}", shares.order)
-    })?;
+    require!(
+        order == shares.order && order.len() <= ACCOUNTS_MAX,
+        "the order should be {order:?}, is {:?}",
+        shares.order
+    )?;
     let mut next = None;
     for (full_at, db) in &order {
         // An account that takes longer than a window to fill is overdrawn.
         let missing = full_at.since(now).saturating_sub(WINDOW);
         let end = (!missing.is_zero()).then(|| now + missing);
         next = next.or(end);
-        require(shares.debt_end(db) == end, || {
-            format!(
-                "{db} owes until {end:?}, recorded {:?}",
-                shares.debt_end(db)
-            )
-        })?;
+        require!(
+            shares.debt_end(db) == end,
+            "{db} owes until {end:?}, recorded {:?}",
+            shares.debt_end(db)
+        )?;
         let tenant = Tenant::Database(DbKey::clone(db));
-        require(end.is_none() || tenants.is_held_back(&tenant), || {
-            format!("{db} owes processor time and is not held back")
-        })?;
+        require!(
+            end.is_none() || tenants.is_held_back(&tenant),
+            "{db} owes processor time and is not held back"
+        )?;
     }
-    require(tenants.wake == next, || {
-        format!(
-            "the first debt ends at {next:?}, recorded {:?}",
-            tenants.wake
-        )
-    })
+    require!(
+        tenants.wake == next,
+        "the first debt ends at {next:?}, recorded {:?}",
+        tenants.wake
+    )
 }
 
 pub(super) fn requests_are_known_everywhere(pools: &Pools) -> Judgement {
     let ledger = &pools.ledger;
     let rows = || ledger.requests.iter();
     let asked: BTreeSet<_> = rows().map(|(id, row)| (row.client, *id)).collect();
-    require(asked == ledger.asked, || {
-        format!("open requests {asked:?}, asked {:?}", ledger.asked)
-    })?;
+    require!(
+        asked == ledger.asked,
+        "open requests {asked:?}, asked {:?}",
+        ledger.asked
+    )?;
     let deadlines = rows().map(|(id, row)| (row.deadline, Due::Request(*id)));
     let timers = numbered(pools).flat_map(|(id, pool)| {
         let head = pool.head_until.map(|until| (until, Due::Head(id)));
@@ -186,9 +201,11 @@ pub(super) fn requests_are_known_everywhere(pools: &Pools) -> Judgement {
     let debts = ledger.tenants.wake.map(|until| (until, Due::Debts));
     let places = ledger.ceiling.wake.map(|until| (until, Due::Places));
     let due: BTreeSet<_> = deadlines.chain(timers).chain(debts).chain(places).collect();
-    require(due == ledger.due, || {
-        format!("due should be {due:?}, is {:?}", ledger.due)
-    })
+    require!(
+        due == ledger.due,
+        "due should be {due:?}, is {:?}",
+        ledger.due
+    )
 }
 
 pub(super) fn roaming_waiters_are_where_they_should_be(pools: &Pools) -> Judgement {
@@ -197,17 +214,18 @@ pub(super) fn roaming_waiters_are_where_they_should_be(pools: &Pools) -> Judgeme
     let queued = rows.filter(|(_, row)| row.place == RequestPlace::Queue);
     let mut roaming = Roaming::default();
     queued.for_each(|(id, row)| roaming.insert(*id, row));
-    require(roaming == ledger.roaming, || {
-        format!("roaming should be {roaming:?}, is {:?}", ledger.roaming)
-    })?;
+    require!(
+        roaming == ledger.roaming,
+        "roaming should be {roaming:?}, is {:?}",
+        ledger.roaming
+    )?;
     for (id, _) in numbered(pools) {
         let found = pools.waiter_to_take_over(id);
-        require(found.is_none(), || {
-            format!(
-                "pool {}: could serve {found:?}, which waits elsewhere",
-                id.0
-            )
-        })?;
+        require!(
+            found.is_none(),
+            "pool {}: could serve {found:?}, which waits elsewhere",
+            id.0
+        )?;
     }
     Ok(())
 }
@@ -222,7 +240,5 @@ pub(super) fn every_throttled_waiter_can_be_served(
     }
     let mut rows = pool.waiters.iter().filter_map(|id| ledger.request(id));
     let hopeless = rows.find(|row| pool.is_hopeless(row, ledger.now));
-    require(hopeless.is_none(), || {
-        format!("{hopeless:?} waits for nothing")
-    })
+    require!(hopeless.is_none(), "{hopeless:?} waits for nothing")
 }

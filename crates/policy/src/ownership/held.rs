@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use rustc_hash::FxHashMap;
 
-use super::event::{Claim, DocId, Request};
+use super::{Claim, DocId, Request};
 
 /// The state of a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,61 +20,61 @@ pub(super) enum Hold {
 /// A document claimed by this daemon, as far as it knows.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Held {
-    pub(super) claim: Claim,
+    pub claim: Claim,
     /// The answer to every renewal sent after this request lists the claim.
-    pub(super) known: Request,
-    pub(super) hold: Hold,
+    pub known: Request,
+    pub hold: Hold,
     /// Whether it does not count toward the share.
-    pub(super) is_extra: bool,
+    pub is_extra: bool,
 }
 
 impl Held {
-    pub(super) const fn is_owned(&self) -> bool {
+    pub const fn is_owned(&self) -> bool {
         matches!(self.hold, Hold::Owned | Hold::Stopping)
     }
 }
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct HeldDocs {
-    pub(super) rows: FxHashMap<DocId, Held>,
+    pub rows: FxHashMap<DocId, Held>,
     /// Documents to release.
-    pub(super) unused: BTreeSet<DocId>,
+    pub unused: BTreeSet<DocId>,
     /// Number of [`Hold::Owned`] documents.
-    pub(super) owned: usize,
+    pub owned: usize,
     /// Number of extra documents, and of [`Hold::Owned`] ones among these.
     extra: usize,
-    pub(super) extra_owned: usize,
+    pub extra_owned: usize,
 }
 
 impl HeldDocs {
     /// Returns the number of documents of the share, in any state.
-    pub(super) fn shared(&self) -> usize {
+    pub fn shared(&self) -> usize {
         self.rows.len() - self.extra
     }
 
     /// Whether a document is owned and not stopping.
-    pub(super) fn is_running(&self, doc: &str) -> bool {
+    pub fn is_running(&self, doc: &str) -> bool {
         self.rows
             .get(doc)
             .is_some_and(|held| held.hold == Hold::Owned)
     }
 
     /// Returns the owned documents that are not stopping.
-    pub(super) fn running(&self) -> impl Iterator<Item = (&DocId, &Held)> {
+    pub fn running(&self) -> impl Iterator<Item = (&DocId, &Held)> {
         self.rows
             .iter()
             .filter(|(_, held)| held.hold == Hold::Owned)
     }
 
     /// Returns at most `count` documents to release.
-    pub(super) fn unused(&self, count: usize) -> Vec<(DocId, Claim)> {
+    pub fn unused(&self, count: usize) -> Vec<(DocId, Claim)> {
         let docs = self.unused.iter().take(count);
         docs.map(|doc| (doc.clone(), self.rows[doc].claim))
             .collect()
     }
 
     /// Adds a document, replacing an existing one.
-    pub(super) fn insert(&mut self, doc: DocId, held: Held) {
+    pub fn insert(&mut self, doc: DocId, held: Held) {
         self.remove(&doc);
         self.extra += usize::from(held.is_extra);
         match held.hold {
@@ -88,7 +88,7 @@ impl HeldDocs {
         self.rows.insert(doc, held);
     }
 
-    pub(super) fn remove(&mut self, doc: &str) -> Option<Held> {
+    pub fn remove(&mut self, doc: &str) -> Option<Held> {
         let held = self.rows.remove(doc)?;
         self.unused.remove(doc);
         let is_owned = held.hold == Hold::Owned;
@@ -99,14 +99,14 @@ impl HeldDocs {
     }
 
     /// Changes a document's state.
-    pub(super) fn set(&mut self, doc: &DocId, hold: Hold) {
+    pub fn set(&mut self, doc: &DocId, hold: Hold) {
         if let Some(held) = self.rows.get(doc).copied() {
             self.insert(doc.clone(), Held { hold, ..held });
         }
     }
 
     /// Sets whether a document is extra.
-    pub(super) fn set_extra(&mut self, doc: &DocId, is_extra: bool) {
+    pub fn set_extra(&mut self, doc: &DocId, is_extra: bool) {
         let held = self.rows.get(doc).copied();
         if let Some(held) = held.filter(|held| held.is_extra != is_extra) {
             self.insert(doc.clone(), Held { is_extra, ..held });

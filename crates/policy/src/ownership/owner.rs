@@ -12,22 +12,20 @@ use std::time::Duration;
 
 use rustc_hash::{FxHashMap, FxHasher};
 
-use super::event::{
-    Claim, Claimed, Counts, DocId, Epoch, Event, ListedDoc, OwnerAction, Reach, Request, Standing,
-};
 use super::held::{Held, HeldDocs, Hold};
 use super::reach::ToldServers;
 use super::{
-    BATCH, CLAIM_EVERY, CLAIM_GAP_MIN, LEASE, RENEW_EVERY, REQUEST_MAX, RETRY_AFTER,
-    STOP_BEFORE_END,
+    BATCH, CLAIM_EVERY, CLAIM_GAP_MIN, Claim, Claimed, Counts, DocId, Epoch, Event, LEASE,
+    ListedDoc, OwnerAction, RENEW_EVERY, REQUEST_MAX, RETRY_AFTER, Reach, Request, STOP_BEFORE_END,
+    Standing,
 };
 
 /// An epoch, and when its lease was last requested.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Lease {
-    pub(super) epoch: Epoch,
+    pub epoch: Epoch,
     /// When the request that took or renewed it was sent.
-    pub(super) sent: Duration,
+    pub sent: Duration,
 }
 
 impl Lease {
@@ -53,32 +51,19 @@ struct Renewal {
     reach: Reach,
 }
 
-/// Requests besides renewals.
-#[derive(Clone, Debug)]
-enum Order {
-    Claim { most: usize },
-    Release(Vec<(DocId, Claim)>),
-}
-
 /// The daemon's phase.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Phase {
     #[default]
     Working,
+    /// It owns nothing for now, but stays.
+    Drained,
+    /// Once it has given everything back, it claims its share again, under a new epoch: late messages cannot revive an
+    /// epoch that was reported as leaving.
+    Undraining,
     /// It gives everything back.
     Leaving,
     Gone,
-}
-
-/// Whether the daemon owns nothing for now, but stays.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Drain {
-    #[default]
-    Off,
-    On,
-    /// Once it has given everything back, it claims its share again, under a new epoch: late messages cannot revive an
-    /// epoch that was reported as leaving.
-    Ending,
 }
 
 /// See the module's documentation.
@@ -95,7 +80,8 @@ pub struct Ownership {
     counted: Request,
     renewal: Option<Renewal>,
     pub(super) servers: ToldServers,
-    order: Option<(Sent, Order)>,
+    /// The claim or release in flight.
+    order: Option<(Sent, OwnerAction)>,
     renew_at: Duration,
     /// When requests besides renewals may be sent.
     order_at: Duration,
@@ -104,7 +90,6 @@ pub struct Ownership {
     claimed_at: Duration,
     last_request: Request,
     phase: Phase,
-    drain: Drain,
     /// The time of the event that is being handled, and its actions.
     now: Duration,
     out: Vec<OwnerAction>,
@@ -182,10 +167,12 @@ impl Ownership {
                 self.give_all_back();
             }
             Event::Drain => {
-                self.drain = Drain::On;
+                if self.phase != Phase::Leaving {
+                    self.phase = Phase::Drained;
+                }
                 self.give_all_back();
             }
-            Event::Undrain if self.drain == Drain::On => self.drain = Drain::Ending,
+            Event::Undrain if self.phase == Phase::Drained => self.phase = Phase::Undraining,
             Event::Undrain => {}
         }
         self.ask();
@@ -234,7 +221,7 @@ impl Ownership {
 
     /// Whether it releases everything, and claims nothing.
     fn gives_away(&self) -> bool {
-        self.phase != Phase::Working || self.drain != Drain::Off
+        self.phase != Phase::Working
     }
 
     /// Returns how many documents this daemon should own: an equal share, rounded up.
@@ -251,7 +238,7 @@ impl Ownership {
             .take_if(|renewal| renewal.sent.request == request)
     }
 
-    fn take_order(&mut self, request: Request) -> Option<Order> {
+    fn take_order(&mut self, request: Request) -> Option<OwnerAction> {
         let order = self.order.take_if(|(sent, _)| sent.request == request);
         order.map(|(_, order)| order)
     }
@@ -374,7 +361,7 @@ impl Ownership {
     }
 
     fn claimed(&mut self, request: Request, claimed: Claimed) {
-        let Some(Order::Claim { most }) = self.take_order(request) else {
+        let Some(OwnerAction::Claim { most, .. }) = self.take_order(request) else {
             return;
         };
         let is_full = claimed.docs.len() >= most;
@@ -412,7 +399,7 @@ impl Ownership {
     }
 
     fn released(&mut self, request: Request) {
-        if let Some(Order::Release(docs)) = self.take_order(request) {
+        if let Some(OwnerAction::Release { docs, .. }) = self.take_order(request) {
             for (doc, claim) in docs {
                 let held = self.docs.rows.get(&doc);
                 if held.is_some_and(|held| held.claim == claim) {
@@ -465,16 +452,17 @@ impl Ownership {
 
     /// Sends due requests to the database.
     fn ask(&mut self) {
-        if self.drain == Drain::Ending && self.docs.rows.is_empty() && self.order.is_none() {
-            self.drain = Drain::Off;
-            self.give_up();
-        }
-        let is_leaving = self.gives_away();
-        if self.phase == Phase::Leaving && self.docs.rows.is_empty() && self.order.is_none() {
+        let has_nothing = self.docs.rows.is_empty() && self.order.is_none();
+        if has_nothing && self.phase == Phase::Leaving {
             self.phase = Phase::Gone;
             let epoch = self.epoch().or(self.former);
             return self.out.push(OwnerAction::Depart { epoch });
         }
+        if has_nothing && self.phase == Phase::Undraining {
+            self.phase = Phase::Working;
+            self.give_up();
+        }
+        let is_leaving = self.gives_away();
         if self.renewal.is_none() && self.renew_at <= self.now {
             let request = self.next_request();
             let reach = self.servers.reach(self.now);
@@ -502,38 +490,32 @@ impl Ownership {
         let Some(Lease { epoch, .. }) = self.lease else {
             return;
         };
-        if self.order.is_some() || self.order_at > self.now {
+        let releases = !self.docs.unused.is_empty();
+        let claims = !is_leaving && self.claim_at <= self.now;
+        if self.order.is_some() || self.order_at > self.now || !(releases || claims) {
             return;
         }
-        let order = if !self.docs.unused.is_empty() {
-            Order::Release(self.docs.unused(BATCH))
-        } else if !is_leaving && self.claim_at <= self.now {
-            (self.claimed_at, self.claim_at) = (self.now, self.now + CLAIM_EVERY);
-            let most = self.share().saturating_sub(self.docs.shared()).min(BATCH);
-            Order::Claim { most }
-        } else {
-            return;
-        };
         let request = self.next_request();
-        self.out.push(match &order {
-            Order::Claim { most } => OwnerAction::Claim {
+        let order = if releases {
+            OwnerAction::Release {
                 request,
                 epoch,
-                most: *most,
-            },
-            Order::Release(docs) => OwnerAction::Release {
+                docs: self.docs.unused(BATCH),
+            }
+        } else {
+            (self.claimed_at, self.claim_at) = (self.now, self.now + CLAIM_EVERY);
+            OwnerAction::Claim {
                 request,
                 epoch,
-                docs: docs.clone(),
-            },
-        });
-        self.order = Some((
-            Sent {
-                request,
-                at: self.now,
-            },
-            order,
-        ));
+                most: self.share().saturating_sub(self.docs.shared()).min(BATCH),
+            }
+        };
+        self.out.push(order.clone());
+        let sent = Sent {
+            request,
+            at: self.now,
+        };
+        self.order = Some((sent, order));
     }
 }
 

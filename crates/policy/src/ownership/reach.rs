@@ -6,8 +6,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::SERVERS_MAX;
-use super::event::{Reach, Request};
+use super::{Reach, Request, SERVERS_MAX};
 use crate::schedule::Server;
 
 /// How long a server counts as unreachable after the last report.
@@ -16,14 +15,14 @@ const TOLD_FOR: Duration = Duration::from_secs(30);
 #[derive(Clone, Debug, Default)]
 pub(super) struct ToldServers {
     /// When a server was last reported unreachable.
-    pub(super) unreached: BTreeMap<Server, Duration>,
+    pub unreached: BTreeMap<Server, Duration>,
     /// Servers reachable again, each with the latest request sent before this became known.
-    pub(super) back: BTreeMap<Server, Request>,
+    pub back: BTreeMap<Server, Request>,
 }
 
 impl ToldServers {
     /// Records that a server is unreachable, or reachable again. `last` is the latest request that was sent.
-    pub(super) fn tell(&mut self, server: Server, answers: bool, now: Duration, last: Request) {
+    pub fn tell(&mut self, server: Server, answers: bool, now: Duration, last: Request) {
         if answers {
             self.unreached.remove(&server);
             self.back.insert(server, last);
@@ -34,7 +33,7 @@ impl ToldServers {
     }
 
     /// Returns the report of a renewal.
-    pub(super) fn reach(&mut self, now: Duration) -> Reach {
+    pub fn reach(&mut self, now: Duration) -> Reach {
         self.unreached.retain(|_, at| now < *at + TOLD_FOR);
         Reach {
             unreached: self.unreached.keys().cloned().collect(),
@@ -43,7 +42,7 @@ impl ToldServers {
     }
 
     /// A renewal with this report was answered.
-    pub(super) fn answered(&mut self, request: Request, reach: &Reach) {
+    pub fn answered(&mut self, request: Request, reach: &Reach) {
         self.back
             .retain(|server, sent| *sent >= request || !reach.back.contains(server));
     }

@@ -5,7 +5,7 @@
 
 use strum::{IntoStaticStr, VariantArray};
 
-use super::id::{ClientId, PoolId, ProcId, RequestId, Tenant, Token};
+use super::{ClientId, PoolId, ProcId, RequestId, Tenant, Token};
 use crate::admission::SpawnRefused;
 use crate::time::Timestamp;
 

@@ -21,12 +21,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::action::StopReason;
-use super::id::{PoolId, ProcId, RequestId};
-use super::ledger::{Due, Ledger};
-use super::pools::Pools;
-use super::tables::Pool;
-use super::turn::Turn;
+use super::{Due, Ledger, Pool, PoolId, Pools, ProcId, RequestId, StopReason, Turn};
 use crate::time::Timestamp;
 
 /// How long a process stays with its pool, after its start and while idle, although another pool has a waiter. About
@@ -38,23 +33,23 @@ pub(crate) const EXCHANGE_AFTER: Duration = Duration::from_millis(50);
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ceiling {
     /// Their number; `None`: no limit.
-    pub(crate) max: Option<u32>,
+    pub max: Option<u32>,
     /// Processes and openings.
-    pub(crate) live: u32,
+    pub live: u32,
     /// Stopping processes.
-    pub(crate) ending: u32,
+    pub ending: u32,
     /// Pools whose next waiter needs a place.
-    pub(crate) needy: BTreeMap<PoolId, Need>,
+    pub needy: BTreeMap<PoolId, Need>,
     /// Pools that keep fewer processes in advance than configured, for lack of places.
-    pub(super) short: BTreeSet<PoolId>,
+    pub short: BTreeSet<PoolId>,
     /// The pool that may take the next place.
-    pub(super) granted: Option<PoolId>,
+    pub granted: Option<PoolId>,
     /// Places granted so far.
     grants: u64,
     /// Whether no place was free after the latest event.
     was_full: bool,
     /// When the next idle process may be stopped, while a waiter needs its place.
-    pub(crate) wake: Option<Timestamp>,
+    pub wake: Option<Timestamp>,
 }
 
 /// A pool's need for places.
@@ -72,34 +67,34 @@ pub(crate) struct Need {
 }
 
 impl Ceiling {
-    pub(crate) fn has_room(&self) -> bool {
+    pub fn has_room(&self) -> bool {
         self.max.is_none_or(|max| self.live + self.ending < max)
     }
 
     /// Whether a pool may take a place: one is free, and no other pool is first.
-    pub(crate) fn may_open(&self, pool: PoolId) -> bool {
+    pub fn may_open(&self, pool: PoolId) -> bool {
         self.has_room() && (self.needy.is_empty() || self.granted == Some(pool))
     }
 
     /// Whether the ceiling was lowered below the number of taken places.
-    pub(crate) fn is_over(&self) -> bool {
+    pub fn is_over(&self) -> bool {
         self.max.is_some_and(|max| self.live > max)
     }
 
-    pub(super) fn opened(&mut self, pool: PoolId) {
+    pub fn opened(&mut self, pool: PoolId) {
         debug_assert!(self.has_room(), "PM-23: nothing is opened at the ceiling");
         self.live += 1;
         self.granted.take_if(|granted| *granted == pool);
     }
 
     /// Removes a pool.
-    pub(super) fn forget(&mut self, pool: PoolId) {
+    pub fn forget(&mut self, pool: PoolId) {
         self.needy.remove(&pool);
         self.short.remove(&pool);
     }
 
     /// The number of places that still have to be freed for waiters, beyond those being freed.
-    pub(crate) fn unmet(&self) -> u32 {
+    pub fn unmet(&self) -> u32 {
         let places: u32 = self.needy.values().map(|need| need.places).sum();
         places.saturating_sub(self.ending)
     }
@@ -203,23 +198,20 @@ impl Pools {
 
 impl Ledger {
     /// Sets the timer for the next idle process that may be stopped.
-    pub(super) fn set_places_timer(&mut self, next: Option<Timestamp>) {
-        let before = std::mem::replace(&mut self.ceiling.wake, next);
-        if before != next {
-            self.move_due(Due::Places, before, next);
-        }
+    pub fn set_places_timer(&mut self, next: Option<Timestamp>) {
+        Due::Places.set(&mut self.ceiling.wake, next, &mut self.due);
     }
 }
 
 impl Turn<'_> {
     /// Whether another process may be opened.
-    pub(super) fn may_open(&self) -> bool {
+    pub fn may_open(&self) -> bool {
         self.pool.may_open(self.ledger.now) && self.ledger.ceiling.may_open(self.id)
     }
 
     /// Records that the next waiter needs a place and none is free. `waits`: its affinity wait goes on. `is_for_db`: a
     /// process of its own database is in use, so only one process is exchanged for it.
-    pub(super) fn note_need(&mut self, head: RequestId, waits: bool, is_for_db: bool) {
+    pub fn note_need(&mut self, head: RequestId, waits: bool, is_for_db: bool) {
         let settings = &self.pool.settings;
         let one_by_one = is_for_db || settings.interactive_reserved > 0;
         let free = settings.limits.hard_limit.saturating_sub(self.pool.count());
@@ -240,7 +232,7 @@ impl Turn<'_> {
 
     /// Whether a transitioning process goes to another pool: one with at least two fewer in use, or one with none in
     /// use and an older waiter, once that is worth a start.
-    pub(super) fn yields(&self, number: u64) -> bool {
+    pub fn yields(&self, number: u64) -> bool {
         let Ledger { ceiling, now, .. } = &*self.ledger;
         if ceiling.needy.is_empty() {
             return false;

@@ -5,15 +5,17 @@
 
 use std::time::Duration;
 
-use super::id::{
-    Affinity, ClientId, DbKey, Lane, PoolId, ProcId, RequestId, Target, Tenant, Token,
+use strum::{IntoStaticStr, VariantArray};
+
+use super::{
+    Affinity, ClientId, DbKey, Lane, PoolId, PoolSettings, ProcId, RequestId, Target, Tenant,
+    TenantRules, Token,
 };
-use super::settings::PoolSettings;
-use super::tenants::TenantRules;
 use crate::time::Timestamp;
 
 /// How a pool is removed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum RemoveMode {
     /// Idle processes stop now, the others when they are returned.
     Graceful,
@@ -22,7 +24,8 @@ pub enum RemoveMode {
 }
 
 /// How a client returns a process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub enum ReturnStatus {
     /// The client found no fault with the process.
     Ok,

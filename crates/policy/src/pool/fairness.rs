@@ -28,8 +28,7 @@ use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 
-use super::id::{Lane, Tenant};
-use super::settings::PoolSettings;
+use super::{Lane, PoolSettings, Tenant};
 use crate::time::Timestamp;
 
 /// After this time, a second of holding a process counts half.
@@ -85,14 +84,14 @@ impl Eq for Kept {}
 /// A tenant's sort key; equal for all where waiters are served in order of arrival.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Standing {
-    pub(super) held: u32,
+    pub held: u32,
     /// Its account without the contribution of held processes.
-    pub(super) fixed: Kept,
+    pub fixed: Kept,
 }
 
 impl Standing {
     /// The account, where `full` is the value of a process held forever.
-    pub(super) fn account(self, full: Kept) -> Kept {
+    pub fn account(self, full: Kept) -> Kept {
         Kept(self.fixed.0 + f64::from(self.held) * full.0)
     }
 
@@ -108,7 +107,7 @@ pub(crate) struct Accounts {
     /// The reference time of stored values.
     origin: Timestamp,
     /// The stored value of a process held forever.
-    pub(super) full: Kept,
+    pub full: Kept,
     /// The account of the tenant served last, as of then.
     floor: Kept,
     /// tenant -> its account; never iterated in order.
@@ -119,7 +118,7 @@ pub(crate) struct Accounts {
 
 impl Accounts {
     /// Updates the time. Returns whether all standings changed; their order did not.
-    pub(super) fn set_time(&mut self, now: Timestamp) -> bool {
+    pub fn set_time(&mut self, now: Timestamp) -> bool {
         let moves = self.half_lives(now) > ORIGIN_MOVES_AFTER;
         if moves {
             let whole = self.half_lives(now).floor();
@@ -135,18 +134,18 @@ impl Accounts {
     }
 
     /// The standing of a tenant that waits, or holds a process.
-    pub(super) fn standing(&self, tenant: &Tenant) -> Standing {
+    pub fn standing(&self, tenant: &Tenant) -> Standing {
         self.rows.get(tenant).copied().unwrap_or_default()
     }
 
     /// The account that a tenant would join the queue with.
-    pub(super) fn account(&self, tenant: &Tenant) -> Kept {
+    pub fn account(&self, tenant: &Tenant) -> Kept {
         self.standing(tenant).account(self.full).max(self.floor)
     }
 
     /// A tenant without waiters requests a process: raises its account to the floor. `waits`: whether a tenant has
     /// waiters.
-    pub(super) fn join(&mut self, tenant: &Tenant, waits: impl Fn(&Tenant) -> bool) {
+    pub fn join(&mut self, tenant: &Tenant, waits: impl Fn(&Tenant) -> bool) {
         self.forget(waits);
         let standing = self.rows.entry(tenant.clone()).or_default();
         let missing = self.floor.0 - standing.account(self.full).0;
@@ -156,7 +155,7 @@ impl Accounts {
     }
 
     /// A process is held for a tenant from now on.
-    pub(super) fn begin(&mut self, tenant: &Tenant) -> Standing {
+    pub fn begin(&mut self, tenant: &Tenant) -> Standing {
         let cost = self.cost(self.full);
         let standing = self.rows.entry(tenant.clone()).or_default();
         self.floor = standing.account(self.full);
@@ -166,17 +165,17 @@ impl Accounts {
     }
 
     /// A process is no longer held for a tenant.
-    pub(super) fn end(&mut self, tenant: &Tenant) -> Standing {
+    pub fn end(&mut self, tenant: &Tenant) -> Standing {
         self.change_held(tenant, self.full.0)
     }
 
     /// Undoes a loan that began at this instant but failed.
-    pub(super) fn undo(&mut self, tenant: &Tenant, begun: Timestamp) -> Standing {
+    pub fn undo(&mut self, tenant: &Tenant, begun: Timestamp) -> Standing {
         self.change_held(tenant, -self.cost(self.full_at(begun)))
     }
 
     /// Processes held for each tenant.
-    pub(crate) fn held(&self) -> impl Iterator<Item = (&Tenant, u32)> {
+    pub fn held(&self) -> impl Iterator<Item = (&Tenant, u32)> {
         let held = self.rows.iter().map(|(tenant, row)| (tenant, row.held));
         held.filter(|(_, held)| *held > 0)
     }

@@ -8,17 +8,17 @@
 //!           make_proc, replenish, reap_idle.
 //! DIFFERS   The affinity wait and overtaking, see [`super`]. Teaching is only started here.
 
-use super::action::{PoolAction, Refusal, StopReason};
-use super::id::{DdocKey, Lane, RequestId, Tenant};
-use super::ledger::{Due, RequestPlace, RequestRow};
 use super::select::{Choice, Fit};
-use super::tables::{Opening, ProcState, known};
-use super::turn::Turn;
+use super::tables::{Opening, known};
+use super::{
+    DdocKey, Due, Lane, PoolAction, ProcState, Refusal, RequestId, RequestPlace, RequestRow,
+    StopReason, Tenant, Turn,
+};
 use crate::time::Timestamp;
 
 impl Turn<'_> {
     /// Accepts a request: answers it if an idle process is ready for it; otherwise queues it, if it may wait.
-    pub(super) fn get_proc(&mut self, id: RequestId, request: RequestRow) {
+    pub fn get_proc(&mut self, id: RequestId, request: RequestRow) {
         // Without waiters this request would be first in the flush, so if it only needs an idle process it may skip the
         // tables.
         let is_held_back = self.ledger.tenants.is_held_back(&request.tenant);
@@ -67,7 +67,7 @@ impl Turn<'_> {
     }
 
     /// Serves waiters while the next one, or one that may overtake it, can be served.
-    pub(super) fn flush(&mut self) {
+    pub fn flush(&mut self) {
         let mut head_until = None;
         self.ledger.ceiling.needy.remove(&self.id);
         while let Some(head) = self.next_waiter() {
@@ -135,7 +135,7 @@ impl Turn<'_> {
     }
 
     /// Gives a transitioning process to its request, taught first if necessary.
-    pub(super) fn hand_over(&mut self, id: RequestId, number: u64) {
+    pub fn hand_over(&mut self, id: RequestId, number: u64) {
         let ddoc = self.ledger.request(id).and_then(|row| row.ddoc.clone());
         match ddoc {
             None => self.answer(id, number),
@@ -144,7 +144,7 @@ impl Turn<'_> {
     }
 
     /// Closes a request and answers it with a transitioning process.
-    pub(super) fn answer(&mut self, id: RequestId, number: u64) {
+    pub fn answer(&mut self, id: RequestId, number: u64) {
         if let Some(request) = self.ledger.close(id) {
             self.assign(id, &request, number);
         }
@@ -224,7 +224,7 @@ impl Turn<'_> {
     }
 
     /// Opens a process, for a waiter or in the background. Returns false if admission refuses.
-    pub(super) fn open(&mut self, request: Option<RequestId>) -> bool {
+    pub fn open(&mut self, request: Option<RequestId>) -> bool {
         if !self.admitted(request) {
             return false;
         }
@@ -272,7 +272,7 @@ impl Turn<'_> {
 
     /// Makes a transitioning process forget everything. The process then belongs to the request's tenant, or to none
     /// if there is no request.
-    pub(super) fn forget(&mut self, number: u64, request: Option<RequestId>) {
+    pub fn forget(&mut self, number: u64, request: Option<RequestId>) {
         self.untag(number);
         if let Some(id) = request {
             self.reserve(number, id);
@@ -337,7 +337,7 @@ impl Turn<'_> {
         }
     }
 
-    pub(super) fn untag(&mut self, number: u64) {
+    pub fn untag(&mut self, number: u64) {
         if let Some(Tenant::Client(client)) = self.pool.untag(number) {
             let proc = self.proc_id(number);
             self.ledger.owned.remove(&(client, proc));
@@ -366,11 +366,7 @@ impl Turn<'_> {
     }
 
     /// Records when a flush is due even if no event occurs.
-    pub(super) fn set_head_timer(&mut self, until: Option<Timestamp>) {
-        if self.pool.head_until != until {
-            let due = Due::Head(self.id);
-            self.ledger.move_due(due, self.pool.head_until, until);
-            self.pool.head_until = until;
-        }
+    pub fn set_head_timer(&mut self, until: Option<Timestamp>) {
+        Due::Head(self.id).set(&mut self.pool.head_until, until, &mut self.ledger.due);
     }
 }

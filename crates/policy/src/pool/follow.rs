@@ -1,13 +1,11 @@
 //! How pools follow the configuration at the start and at a reload.
 //!
-//! SUMMARY   [`follow`] decides the fate of a name, [`keeps_out`] whether a pool may join its group.
-//! PROMISES  Pure. Operators' changes at run time persist until the configuration changes the same pool. Pools of a
-//!           group share one language.
+//! SUMMARY   [`follow`] decides the fate of a name.
+//! PROMISES  Pure. Operators' changes at run time persist until the configuration changes the same pool.
 //! CALLED    By the ProcManager, which has the names, when it starts and at each reload.
 //! SOURCE    pooler: reconfiguration of running pools.
 
-use super::id::PoolId;
-use super::settings::PoolKind;
+use super::{PoolId, PoolKind};
 
 /// A name's sections in the configuration, and its pool. `S` is a section.
 #[derive(Clone, Copy, Debug)]
@@ -66,12 +64,6 @@ pub fn follow<S: PartialEq>(name: &ConfiguredName<'_, S>) -> Follow {
         Some((pool, _)) if is_news || name.is_kept_out => Follow::Change(pool),
         Some((pool, _)) => Follow::Keep(pool),
     }
-}
-
-/// Returns the language that keeps a pool of `language` out of a group: `others`, the language of the group's other
-/// pools, if it differs. All requests to a group must get the same language.
-pub fn keeps_out<'a, L: PartialEq>(language: &L, others: Option<&'a L>) -> Option<&'a L> {
-    others.filter(|others| *others != language)
 }
 
 #[cfg(test)]
@@ -187,9 +179,6 @@ mod tests {
 
     #[test]
     fn a_pool_that_was_kept_out_of_its_group_tries_again() {
-        assert_eq!(keeps_out(&"python", None), None);
-        assert_eq!(keeps_out(&"python", Some(&"python")), None);
-        assert_eq!(keeps_out(&"python", Some(&"perl")), Some(&"perl"));
         let kept_out = ConfiguredName {
             is_kept_out: true,
             ..NAMED

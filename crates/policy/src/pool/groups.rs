@@ -8,15 +8,12 @@
 //!           a group.
 //! LIMITS    With `fairness = "per_db"` a pool that has something to lend scans all tenants that wait for its group.
 
-use super::action::{PoolAction, Refusal};
-use super::event::RemoveMode;
 use super::fairness::{Kept, lane_place};
-use super::id::{Lane, PoolId, RequestId, Target, Tenant};
-use super::ledger::{RequestPlace, RequestRow};
-use super::pools::Pools;
 use super::route::{choose_pool, next_try, targets};
-use super::settings::PoolSettings;
-use super::tables::Pool;
+use super::{
+    Lane, Pool, PoolAction, PoolId, PoolSettings, Pools, Refusal, RemoveMode, RequestId,
+    RequestPlace, RequestRow, Target, Tenant,
+};
 
 /// Maximum waiters of one kind checked to find one that a pool can serve.
 const LOOKS_MAX: usize = 8;
@@ -228,7 +225,7 @@ impl Pools {
     /// Forgets a pool that is empty.
     pub(super) fn remove(&mut self, pool: PoolId) {
         if let Some(mut turn) = self.turn(pool) {
-            turn.sleep();
+            turn.set_timer(None);
             turn.pool.life.gone = true;
             turn.ledger.ceiling.forget(pool);
             self.vacant.push(pool);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHasher;
 
-use super::settings::{GroupId, LanguageId};
+use super::{GroupId, LanguageId};
 
 /// A pool: one language and one command under one name. Its index in [`super::Pools`].
 ///

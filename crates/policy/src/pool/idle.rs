@@ -13,9 +13,8 @@ use std::collections::BTreeSet;
 
 use rustc_hash::FxHashMap;
 
-use super::id::{DdocKey, Tenant};
 use super::ranking::{Ranked, Ranking};
-use super::tables::Proc;
+use super::{DdocKey, Proc, Tenant};
 use crate::time::Timestamp;
 
 /// The idle processes of one pool.
@@ -104,7 +103,7 @@ impl Shelf {
 
 impl IdleIndex {
     /// Adds a member that knows `ddocs` and is not idle: a process, or an opening for `tenant`.
-    pub(super) fn join(&mut self, tenant: Option<&Tenant>, ddocs: &[DdocKey]) {
+    pub fn join(&mut self, tenant: Option<&Tenant>, ddocs: &[DdocKey]) {
         let shelf = match tenant {
             None => &mut self.untagged,
             Some(tenant) => self.tagged.entry(tenant.clone()).or_default(),
@@ -116,7 +115,7 @@ impl IdleIndex {
     }
 
     /// Removes a member that is not idle.
-    pub(super) fn leave(&mut self, tenant: Option<&Tenant>, ddocs: &[DdocKey]) {
+    pub fn leave(&mut self, tenant: Option<&Tenant>, ddocs: &[DdocKey]) {
         let shelf = self.shelf_mut(tenant);
         for ddoc in ddocs {
             shelf.forgets(ddoc);
@@ -131,7 +130,7 @@ impl IdleIndex {
     }
 
     /// Records that a member of `tenant` that is not idle now knows `new` instead of `old`.
-    pub(super) fn learn(&mut self, tenant: Option<&Tenant>, new: &DdocKey, old: Option<&DdocKey>) {
+    pub fn learn(&mut self, tenant: Option<&Tenant>, new: &DdocKey, old: Option<&DdocKey>) {
         let shelf = self.shelf_mut(tenant);
         shelf.knows(new);
         if let Some(old) = old {
@@ -140,7 +139,7 @@ impl IdleIndex {
     }
 
     /// Makes a member idle.
-    pub(super) fn put(&mut self, number: u64, proc: &Proc) {
+    pub fn put(&mut self, number: u64, proc: &Proc) {
         let ranked = (proc.rank, number);
         let has_room = proc.has_room();
         for (tenant, ddocs) in proc.shelves() {
@@ -157,7 +156,7 @@ impl IdleIndex {
     }
 
     /// Makes a member not idle.
-    pub(super) fn take(&mut self, number: u64, proc: &Proc) {
+    pub fn take(&mut self, number: u64, proc: &Proc) {
         let ranked = (proc.rank, number);
         let has_room = proc.has_room();
         for (tenant, ddocs) in proc.shelves() {
@@ -172,24 +171,13 @@ impl IdleIndex {
         }
     }
 
-    /// The newest idle untagged process.
-    pub(super) fn newest_untagged(&self) -> Option<u64> {
-        number(self.untagged.idle.last())
-    }
-
-    /// The newest idle untagged process that knows `ddoc`.
-    pub(super) fn newest_untagged_knowing(&self, ddoc: &DdocKey) -> Option<u64> {
-        self.untagged.newest_knowing(ddoc)
-    }
-
-    /// The newest idle process of a tag that knows `ddoc`, or else the newest of the tag; and whether it needs no
-    /// teaching.
-    pub(super) fn newest_tagged(
-        &self,
-        tenant: &Tenant,
-        ddoc: Option<&DdocKey>,
-    ) -> Option<(u64, bool)> {
-        let shelf = self.tagged.get(tenant)?;
+    /// The newest idle process of a tag, or untagged one, that knows `ddoc`, or else the newest of the same; and whether
+    /// it needs no teaching.
+    pub fn newest(&self, tenant: Option<&Tenant>, ddoc: Option<&DdocKey>) -> Option<(u64, bool)> {
+        let shelf = match tenant {
+            None => &self.untagged,
+            Some(tenant) => self.tagged.get(tenant)?,
+        };
         match ddoc.and_then(|ddoc| shelf.newest_knowing(ddoc)) {
             Some(number) => Some((number, true)),
             None => number(shelf.idle.last()).map(|number| (number, ddoc.is_none())),
@@ -197,7 +185,7 @@ impl IdleIndex {
     }
 
     /// The newest idle process of the greatest tag that has an idle process. Checks every tag.
-    pub(super) fn last_resort(&self) -> Option<u64> {
+    pub fn last_resort(&self) -> Option<u64> {
         let stocked = self
             .tagged
             .iter()
@@ -207,45 +195,45 @@ impl IdleIndex {
     }
 
     /// The least recently used idle tagged process.
-    pub(super) fn oldest_used(&self) -> Option<u64> {
+    pub fn oldest_used(&self) -> Option<u64> {
         self.access.first().map(|(_, number)| *number)
     }
 
     /// As [`Self::oldest_used`], among those without a design document.
-    pub(super) fn oldest_untaught(&self) -> Option<u64> {
+    pub fn oldest_untaught(&self) -> Option<u64> {
         self.untaught.first().map(|(_, number)| *number)
     }
 
     /// The idle untagged process that would be lent last.
-    pub(super) fn oldest_untagged(&self) -> Option<u64> {
+    pub fn oldest_untagged(&self) -> Option<u64> {
         number(self.untagged.idle.first())
     }
 
     /// Number of idle processes.
-    pub(crate) fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.untagged.idle.len() + self.access.len()
     }
 
     /// Number of idle tagged processes.
-    pub(crate) fn tagged_len(&self) -> usize {
+    pub fn tagged_len(&self) -> usize {
         self.access.len()
     }
 
     /// Whether a process of this tag is idle.
-    pub(crate) fn has_idle(&self, tenant: &Tenant) -> bool {
+    pub fn has_idle(&self, tenant: &Tenant) -> bool {
         self.tagged
             .get(tenant)
             .is_some_and(|shelf| !shelf.idle.is_empty())
     }
 
     /// Number of processes of this tag that are lent, learning, being reset, or being opened.
-    pub(crate) fn in_use(&self, tenant: &Tenant) -> usize {
+    pub fn in_use(&self, tenant: &Tenant) -> usize {
         let used = |shelf: &Shelf| shelf.members as usize - shelf.idle.len();
         self.tagged.get(tenant).map_or(0, used)
     }
 
     /// Whether there is an untagged process, or one of this tag, or an opening for it.
-    pub(super) fn has_member(&self, tenant: Option<&Tenant>) -> bool {
+    pub fn has_member(&self, tenant: Option<&Tenant>) -> bool {
         let tagged = tenant.and_then(|tenant| self.tagged.get(tenant));
         self.untagged.members > 0 || tagged.is_some()
     }

@@ -10,9 +10,8 @@
 
 use rustc_hash::FxHashMap;
 
-use super::action::Select;
-use super::id::Tenant;
-use super::tables::{Isolate, Pool, ProcState, known};
+use super::tables::{Isolate, known};
+use super::{Pool, Select, Tenant};
 use crate::time::Timestamp;
 
 /// Added to a tenant's score when a process ends while serving it; a successful use subtracts 1.
@@ -37,12 +36,12 @@ struct Offender {
 
 impl Offenders {
     /// Whether a tenant has separate processes.
-    pub(super) fn is_apart(&self, tenant: &Tenant) -> bool {
+    pub fn is_apart(&self, tenant: &Tenant) -> bool {
         self.0.get(tenant).is_some_and(|row| row.is_apart)
     }
 
     /// Records that a process ended while it served a tenant.
-    pub(super) fn note_end(&mut self, tenant: &Tenant) {
+    pub fn note_end(&mut self, tenant: &Tenant) {
         if self.0.len() == REMEMBERED_MAX && !self.0.contains_key(tenant) {
             let rows = self.0.iter().map(|(tenant, row)| (row.score, tenant));
             let least = rows.min().map(|(_, tenant)| tenant.clone());
@@ -54,7 +53,7 @@ impl Offenders {
     }
 
     /// Records that a use for a tenant succeeded.
-    pub(super) fn note_return(&mut self, tenant: &Tenant) {
+    pub fn note_return(&mut self, tenant: &Tenant) {
         if let Some(row) = self.0.get_mut(tenant) {
             row.score -= 1;
             if row.score == 0 {
@@ -67,19 +66,14 @@ impl Offenders {
 impl Pool {
     /// The oldest idle process without a tag, to make room for a tenant with separate processes; `None` for any other
     /// tenant.
-    pub(super) fn taken_over_for(&self, tenant: &Tenant) -> Option<u64> {
+    pub fn taken_over_for(&self, tenant: &Tenant) -> Option<u64> {
         let is_apart = self.offenders.is_apart(tenant);
         is_apart.then(|| self.idle.oldest_untagged()).flatten()
     }
 
     /// Binds a transitioning process to a tenant's isolate, if it has isolates; if there are too many, the least
     /// recently used is evicted. `None`: nothing to select.
-    pub(super) fn select(
-        &mut self,
-        number: u64,
-        tenant: &Tenant,
-        now: Timestamp,
-    ) -> Option<Select> {
+    pub fn select(&mut self, number: u64, tenant: &Tenant, now: Timestamp) -> Option<Select> {
         let proc = known(&mut self.procs, number);
         if proc.isolates_max == 0 || proc.tenant.as_ref() == Some(tenant) {
             return None;
@@ -120,7 +114,7 @@ impl Pool {
     }
 
     /// Forgets the recorded design documents of a transitioning process's selected isolate: it may know others now.
-    pub(super) fn unlearn(&mut self, number: u64) {
+    pub fn unlearn(&mut self, number: u64) {
         let proc = known(&mut self.procs, number);
         self.idle.join(proc.tenant.as_ref(), &[]);
         self.idle.leave(proc.tenant.as_ref(), &proc.ddocs);
@@ -128,9 +122,9 @@ impl Pool {
     }
 
     /// Removes the parked isolates of these tenants, which a process in use has ended.
-    pub(super) fn evict(&mut self, number: u64, tenants: &[Tenant]) {
+    pub fn evict(&mut self, number: u64, tenants: &[Tenant]) {
         let proc = self.procs.get_mut(&number);
-        let Some(proc) = proc.filter(|proc| proc.state != ProcState::Idle) else {
+        let Some(proc) = proc.filter(|proc| !proc.is_idle()) else {
             return;
         };
         for isolate in proc

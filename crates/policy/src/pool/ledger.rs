@@ -9,30 +9,30 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rustc_hash::FxHashMap;
 
-use super::action::Phase;
 use super::ceiling::Ceiling;
-use super::id::{ClientId, DdocKey, Lane, PoolId, ProcId, RequestId, Target, Tenant, Token};
 use super::random::Random;
-use super::tenants::Tenants;
+use super::{
+    ClientId, DdocKey, Lane, Phase, PoolId, ProcId, RequestId, Target, Tenant, Tenants, Token,
+};
 use crate::time::Timestamp;
 
 /// An accepted request without an answer so far.
 #[derive(Clone, Debug)]
 pub(crate) struct RequestRow {
-    pub(crate) client: ClientId,
+    pub client: ClientId,
     /// The pools that may serve it.
-    pub(crate) target: Target,
+    pub target: Target,
     /// Its current pool, one of the target's.
-    pub(crate) pool: PoolId,
-    pub(crate) lane: Lane,
+    pub pool: PoolId,
+    pub lane: Lane,
     /// When a process was chosen or opened for it, once it has left the queue.
-    pub(crate) begun: Timestamp,
-    pub(crate) tenant: Tenant,
+    pub begun: Timestamp,
+    pub tenant: Tenant,
     /// The design document that the process must know.
-    pub(crate) ddoc: Option<DdocKey>,
-    pub(crate) arrived: Timestamp,
-    pub(crate) deadline: Timestamp,
-    pub(crate) place: RequestPlace,
+    pub ddoc: Option<DdocKey>,
+    pub arrived: Timestamp,
+    pub deadline: Timestamp,
+    pub place: RequestPlace,
 }
 
 /// The place of a request.
@@ -48,7 +48,7 @@ pub(crate) enum RequestPlace {
 
 impl RequestPlace {
     /// Returns the phase reported to the client.
-    pub(super) const fn phase(self) -> Phase {
+    pub const fn phase(self) -> Phase {
         match self {
             Self::Queue => Phase::Queue,
             Self::Opening(_) => Phase::Open,
@@ -72,6 +72,25 @@ pub(crate) enum Due {
     Places,
 }
 
+impl Due {
+    /// Sets the timer of this event, which is also in the table of all; `None` turns it off.
+    pub fn set(
+        self,
+        timer: &mut Option<Timestamp>,
+        at: Option<Timestamp>,
+        all: &mut BTreeSet<(Timestamp, Self)>,
+    ) {
+        let before = std::mem::replace(timer, at);
+        if before == at {
+            return;
+        }
+        if let Some(before) = before {
+            all.remove(&(before, self));
+        }
+        all.extend(at.map(|at| (at, self)));
+    }
+}
+
 /// Queued requests that several pools might serve, by target and lane; unordered: looked up by kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Roaming(FxHashMap<(Target, Lane), RoamingKind>);
@@ -86,17 +105,17 @@ struct RoamingKind {
 }
 
 impl Roaming {
-    pub(super) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
     /// Adds a request if several pools may serve it.
-    pub(crate) fn insert(&mut self, id: RequestId, row: &RequestRow) {
+    pub fn insert(&mut self, id: RequestId, row: &RequestRow) {
         self.change(row, |queue| queue.insert(id));
     }
 
     /// Removes a request, if present.
-    pub(super) fn remove(&mut self, id: RequestId, row: &RequestRow) {
+    pub fn remove(&mut self, id: RequestId, row: &RequestRow) {
         self.change(row, |queue| queue.remove(&id));
     }
 
@@ -126,17 +145,13 @@ impl Roaming {
     }
 
     /// Each tenant's oldest request, in order of arrival.
-    pub(super) fn firsts(
-        &self,
-        target: Target,
-        lane: Lane,
-    ) -> impl Iterator<Item = (&Tenant, RequestId)> {
+    pub fn firsts(&self, target: Target, lane: Lane) -> impl Iterator<Item = (&Tenant, RequestId)> {
         let kind = self.0.get(&(target, lane)).into_iter();
         kind.flat_map(|kind| kind.firsts.iter().map(|(id, tenant)| (tenant, *id)))
     }
 
     /// Returns the `most` oldest requests of the tenants for which `serves` holds.
-    pub(super) fn oldest(
+    pub fn oldest(
         &self,
         (target, lane): (Target, Lane),
         most: usize,
@@ -161,46 +176,46 @@ impl Roaming {
 pub(crate) struct Ledger {
     /// request -> its row; unordered: looked up by request. Rows are boxed, or growing the table would spend its time
     /// moving the rows of a long queue.
-    pub(crate) requests: FxHashMap<RequestId, Box<RequestRow>>,
+    pub requests: FxHashMap<RequestId, Box<RequestRow>>,
     /// (client, request); ordered: a client's requests are adjacent.
-    pub(crate) asked: BTreeSet<(ClientId, RequestId)>,
+    pub asked: BTreeSet<(ClientId, RequestId)>,
     /// Queued requests that a pool other than theirs might also serve.
-    pub(crate) roaming: Roaming,
+    pub roaming: Roaming,
     /// (client, process); ordered: a client's held processes are adjacent.
-    pub(crate) held: BTreeSet<(ClientId, ProcId)>,
+    pub held: BTreeSet<(ClientId, ProcId)>,
     /// (client, process); ordered: a client's own processes are adjacent.
-    pub(crate) owned: BTreeSet<(ClientId, ProcId)>,
+    pub owned: BTreeSet<(ClientId, ProcId)>,
     /// The client whose end is being handled: its processes must no longer be lent.
-    pub(super) leaving: Option<ClientId>,
+    pub leaving: Option<ClientId>,
     /// The request that lost its process in this event: another pool may serve it.
-    pub(super) waits_again: Option<RequestId>,
+    pub waits_again: Option<RequestId>,
     /// (instant, event); ordered by due time.
-    pub(crate) due: BTreeSet<(Timestamp, Due)>,
+    pub due: BTreeSet<(Timestamp, Due)>,
     /// The current time, which never runs backwards.
-    pub(crate) now: Timestamp,
+    pub now: Timestamp,
     /// Openings of processes up to this number were decided before the last reload.
-    pub(crate) threshold: u64,
+    pub threshold: u64,
     /// Whether the service is ending.
-    pub(crate) shutting_down: bool,
+    pub shutting_down: bool,
     /// The number of the newest process.
-    pub(crate) last_number: u64,
+    pub last_number: u64,
     /// The token of the newest loan.
-    pub(crate) last_token: Token,
+    pub last_token: Token,
     /// The number of times that a process has become idle.
-    pub(super) returns: u64,
+    pub returns: u64,
     /// Usage of tenants with bounds.
-    pub(crate) tenants: Tenants,
+    pub tenants: Tenants,
     /// Limits the total number of processes in all pools.
-    pub(crate) ceiling: Ceiling,
+    pub ceiling: Ceiling,
     /// For uniform choices.
-    pub(super) random: Random,
+    pub random: Random,
     /// The newest request so far.
     newest_request: Option<RequestId>,
 }
 
 impl Ledger {
     /// Whether this id is larger than every earlier one, as required. If so, records it as the newest.
-    pub(super) fn is_fresh(&mut self, request: RequestId) -> bool {
+    pub fn is_fresh(&mut self, request: RequestId) -> bool {
         let fresh = self.newest_request < Some(request);
         if fresh {
             self.newest_request = Some(request);
@@ -209,7 +224,7 @@ impl Ledger {
     }
 
     /// Adds the row of a request.
-    pub(super) fn accept(&mut self, id: RequestId, request: RequestRow) {
+    pub fn accept(&mut self, id: RequestId, request: RequestRow) {
         self.asked.insert((request.client, id));
         self.roaming.insert(id, &request);
         self.due.insert((request.deadline, Due::Request(id)));
@@ -218,7 +233,7 @@ impl Ledger {
     }
 
     /// Removes the row of a request that is answered or abandoned.
-    pub(super) fn close(&mut self, id: RequestId) -> Option<RequestRow> {
+    pub fn close(&mut self, id: RequestId) -> Option<RequestRow> {
         let request = self.requests.remove(&id)?;
         let asked = self.asked.remove(&(request.client, id));
         let due = self.due.remove(&(request.deadline, Due::Request(id)));
@@ -227,12 +242,12 @@ impl Ledger {
         Some(*request)
     }
 
-    pub(crate) fn request(&self, id: RequestId) -> Option<&RequestRow> {
+    pub fn request(&self, id: RequestId) -> Option<&RequestRow> {
         self.requests.get(&id).map(Box::as_ref)
     }
 
     /// Moves a request from the queue to the place that serves it.
-    pub(super) fn place(&mut self, id: RequestId, place: RequestPlace) {
+    pub fn place(&mut self, id: RequestId, place: RequestPlace) {
         if let Some(request) = self.requests.get_mut(&id) {
             request.place = place;
             self.roaming.remove(id, request);
@@ -240,7 +255,7 @@ impl Ledger {
     }
 
     /// Moves a request back to the queue.
-    pub(super) fn place_back(&mut self, id: RequestId) {
+    pub fn place_back(&mut self, id: RequestId) {
         self.waits_again = Some(id);
         if let Some(request) = self.requests.get_mut(&id) {
             request.place = RequestPlace::Queue;
@@ -249,18 +264,8 @@ impl Ledger {
     }
 
     /// Returns the next overdue event, if any.
-    pub(super) fn overdue(&self) -> Option<Due> {
+    pub fn overdue(&self) -> Option<Due> {
         let (at, due) = self.due.first()?;
         (*at <= self.now).then_some(*due)
-    }
-
-    /// Moves a timer; `None` means that it is off.
-    pub(super) fn move_due(&mut self, due: Due, before: Option<Timestamp>, now: Option<Timestamp>) {
-        if let Some(at) = before {
-            self.due.remove(&(at, due));
-        }
-        if let Some(at) = now {
-            self.due.insert((at, due));
-        }
     }
 }

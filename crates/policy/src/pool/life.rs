@@ -7,13 +7,10 @@
 
 use std::collections::BTreeSet;
 
-use super::action::StopReason;
-use super::event::RemoveMode;
-use super::id::Lane;
-use super::ledger::{Ledger, RequestRow};
 use super::random::mix;
-use super::settings::{PoolKind, Recycle, Reuse};
-use super::tables::{Pool, Proc};
+use super::{
+    Lane, Ledger, Pool, PoolKind, Proc, Recycle, RemoveMode, RequestRow, Reuse, StopReason,
+};
 use crate::admission::{Snapshot, Throttle};
 use crate::time::{Timestamp, Until};
 
@@ -21,43 +18,43 @@ use crate::time::{Timestamp, Until};
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Life {
     /// Until when failed starts prevent openings.
-    pub(crate) throttle: Throttle,
+    pub throttle: Throttle,
     /// Whether processes are started with stress on.
-    pub(super) stress: Until,
+    pub stress: Until,
     /// Processes up to this number began to open before the latest change of settings that replaces processes: they
     /// are treated as stale.
-    pub(crate) renewed_up_to: u64,
+    pub renewed_up_to: u64,
     /// The mode of its removal, if it is being removed.
-    pub(crate) removing: Option<RemoveMode>,
+    pub removing: Option<RemoveMode>,
     /// Whether it is gone: its id waits to be reused.
-    pub(crate) gone: bool,
+    pub gone: bool,
     /// (end of life, number) of the processes not found too old yet; ordered by time.
-    pub(crate) ages: BTreeSet<(Timestamp, u64)>,
+    pub ages: BTreeSet<(Timestamp, u64)>,
     /// Processes that were idle when stress began and are not replaced yet.
-    pub(super) refresh: BTreeSet<u64>,
+    pub refresh: BTreeSet<u64>,
     /// Openings up to this number began before the latest successful start, or before the throttle was lifted: their
     /// failure does not implicate the current command.
-    pub(super) excused_up_to: u64,
+    pub excused_up_to: u64,
     /// Processes up to this number began to open before the throttle was last lifted: their early end does not
     /// implicate the current command either.
-    pub(super) forgiven_up_to: u64,
+    pub forgiven_up_to: u64,
     /// When idle processes were last culled.
-    pub(super) last_cull: Timestamp,
+    pub last_cull: Timestamp,
     /// Until when nothing is opened in the background, after a failure that does not throttle.
-    pub(crate) pause: Until,
+    pub pause: Until,
     /// The size to restore after processes were stopped to be replaced.
-    pub(super) restore_to: u32,
+    pub restore_to: u32,
     /// Whether idle processes must be stopped once fewer are stopping.
-    pub(super) deferred: bool,
+    pub deferred: bool,
     /// Whether something that waiters may have waited for is gone.
-    pub(super) shrunk: bool,
+    pub shrunk: bool,
     /// The next deadline.
-    pub(crate) wake: Option<Timestamp>,
+    pub wake: Option<Timestamp>,
 }
 
 impl Pool {
     /// How many stopping processes keep their slots: those beyond one reap batch.
-    pub(crate) fn overdue(&self) -> u32 {
+    pub fn overdue(&self) -> u32 {
         if self.stopping.is_empty() || self.settings.kind == PoolKind::Language {
             return 0;
         }
@@ -66,28 +63,28 @@ impl Pool {
     }
 
     /// Whether the limit allows one more.
-    pub(crate) fn has_slot(&self) -> bool {
+    pub fn has_slot(&self) -> bool {
         self.count() + self.overdue() < self.settings.limits.hard_limit
     }
 
     /// Whether the queue has reached its limit.
-    pub(super) fn queue_is_full(&self) -> bool {
+    pub fn queue_is_full(&self) -> bool {
         let most = self.settings.queue_max;
         most.is_some_and(|most| self.waiters.counted >= most as usize)
     }
 
     /// Whether openings are prevented, for reasons other than the limit.
-    pub(crate) fn is_blocked(&self, now: Timestamp) -> bool {
+    pub fn is_blocked(&self, now: Timestamp) -> bool {
         self.life.removing.is_some() || self.life.throttle.until.is_on(now)
     }
 
     /// Whether one more may be opened.
-    pub(crate) fn may_open(&self, now: Timestamp) -> bool {
+    pub fn may_open(&self, now: Timestamp) -> bool {
         self.has_slot() && !self.is_blocked(now)
     }
 
     /// Whether a request of this lane may get a process: the bulk lane leaves some to the other.
-    pub(crate) fn is_open_to(&self, lane: Lane) -> bool {
+    pub fn is_open_to(&self, lane: Lane) -> bool {
         lane == Lane::Interactive || self.unreserved() != Some(0)
     }
 
@@ -99,7 +96,7 @@ impl Pool {
     }
 
     /// Whether an idle process can serve this request at once.
-    pub(crate) fn can_lend(&self, request: &RequestRow, now: Timestamp) -> bool {
+    pub fn can_lend(&self, request: &RequestRow, now: Timestamp) -> bool {
         let is_bulk_only = request.lane == Lane::Interactive && self.waiters.is_second_lane_only();
         let is_next = self.waiters.open == 0 || is_bulk_only;
         self.is_open_to(request.lane)
@@ -113,7 +110,7 @@ impl Pool {
 
     /// The idle process to make forget its tenant for another: the least recently used one. `None` if processes cannot
     /// forget.
-    pub(crate) fn forgetful(&self) -> Option<u64> {
+    pub fn forgetful(&self) -> Option<u64> {
         self.settings
             .serves_any()
             .then(|| self.idle.oldest_used())
@@ -121,7 +118,7 @@ impl Pool {
     }
 
     /// Whether an idle process can forget its tenant for this request at once.
-    pub(crate) fn can_forget_for(&self, request: &RequestRow) -> bool {
+    pub fn can_forget_for(&self, request: &RequestRow) -> bool {
         let tenant = self.settings.wanted(request).tenant();
         // It would wait for its tenant's process in use.
         let waits = tenant.is_some_and(|tenant| self.idle.in_use(tenant) > 0);
@@ -132,26 +129,26 @@ impl Pool {
     }
 
     /// Whether one may be opened for this request, if no other request precedes it.
-    pub(crate) fn can_open_for(&self, request: &RequestRow, now: Timestamp) -> bool {
+    pub fn can_open_for(&self, request: &RequestRow, now: Timestamp) -> bool {
         self.is_open_to(request.lane) && self.may_open(now)
     }
 
     /// Whether the throttle makes waiting useless for this request: no existing process can serve it, and no retry is
     /// due before its deadline.
-    pub(crate) fn is_hopeless(&self, request: &RequestRow, now: Timestamp) -> bool {
+    pub fn is_hopeless(&self, request: &RequestRow, now: Timestamp) -> bool {
         self.life.throttle.until.is_on(now)
             && !self.could_serve(request)
             && !self.tries_for(request)
     }
 
     /// Whether openings are retried before this request's deadline.
-    pub(super) fn tries_for(&self, request: &RequestRow) -> bool {
+    pub fn tries_for(&self, request: &RequestRow) -> bool {
         let until = self.life.throttle.until.0;
         until.is_some_and(|until| until < request.deadline)
     }
 
     /// Whether a process that exists or is being opened can serve this request eventually.
-    pub(crate) fn could_serve(&self, request: &RequestRow) -> bool {
+    pub fn could_serve(&self, request: &RequestRow) -> bool {
         let fits = if self.settings.serves_any() || self.lends_any_to(request) {
             !self.procs.is_empty()
         } else {
@@ -161,12 +158,12 @@ impl Pool {
     }
 
     /// Whether this process began to open before the last reload, or a change of settings that replaces processes.
-    pub(crate) const fn is_stale(&self, number: u64, ledger: &Ledger) -> bool {
+    pub const fn is_stale(&self, number: u64, ledger: &Ledger) -> bool {
         number <= ledger.threshold || number <= self.life.renewed_up_to
     }
 
     /// When this process becomes too old. Its number determines the jitter, so that the ends are spread out.
-    pub(crate) fn end_of_life(&self, number: u64, proc: &Proc) -> Option<Timestamp> {
+    pub fn end_of_life(&self, number: u64, proc: &Proc) -> Option<Timestamp> {
         let recycle = &self.settings.recycle;
         let age = recycle.max_age?;
         let jitter = f64::from(recycle.jitter_percent.min(100)) / 100.0;
@@ -175,7 +172,7 @@ impl Pool {
     }
 
     /// Why to recycle a process, if it has served long enough.
-    pub(super) fn worn_out(&self, number: u64, now: Timestamp) -> Option<StopReason> {
+    pub fn worn_out(&self, number: u64, now: Timestamp) -> Option<StopReason> {
         let recycle = &self.settings.recycle;
         if *recycle == Recycle::default() {
             return None;
@@ -192,7 +189,7 @@ impl Pool {
     }
 
     /// Recomputes when each process becomes too old.
-    pub(super) fn rebuild_ages(&mut self) {
+    pub fn rebuild_ages(&mut self) {
         let procs = self.procs.iter();
         let ends =
             procs.filter_map(|(&number, proc)| Some((self.end_of_life(number, proc)?, number)));
@@ -200,30 +197,30 @@ impl Pool {
     }
 
     /// How many idle processes may be stopped now: one reap batch stops at a time.
-    pub(super) fn batch_left(&self) -> usize {
+    pub fn batch_left(&self) -> usize {
         let batch = self.settings.limits.reap_batch() as usize;
         batch.saturating_sub(self.stopping.len())
     }
 
     /// The number of idle processes beyond `init_size` and `min_free`.
-    pub(crate) fn surplus(&self) -> u32 {
+    pub fn surplus(&self) -> u32 {
         let above_size = self.count().saturating_sub(self.settings.init_size);
         above_size.min(self.claimed() + self.surplus_free())
     }
 
     /// Whether one more free process would be surplus.
-    pub(super) fn is_spare(&self) -> bool {
+    pub fn is_spare(&self) -> bool {
         self.count() > self.settings.init_size && self.free() >= self.settings.min_free
     }
 
     /// How many are missing for `init_size` and `min_free`.
-    pub(crate) fn missing(&self) -> u32 {
+    pub fn missing(&self) -> u32 {
         let below_size = self.settings.init_size.saturating_sub(self.count());
         below_size.max(self.settings.min_free.saturating_sub(self.free()))
     }
 
     /// How many free processes exceed `min_free`.
-    pub(super) fn surplus_free(&self) -> u32 {
+    pub fn surplus_free(&self) -> u32 {
         self.free().saturating_sub(self.settings.min_free)
     }
 
@@ -241,7 +238,7 @@ impl Pool {
     }
 
     /// The input of admission; `stopping`: how many stopping processes count.
-    pub(super) fn snapshot(&self, now: Timestamp, stopping: u32) -> Snapshot {
+    pub fn snapshot(&self, now: Timestamp, stopping: u32) -> Snapshot {
         Snapshot {
             avail: self.idle.len() as u32,
             opening: self.opening.len() as u32,

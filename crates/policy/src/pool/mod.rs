@@ -139,3 +139,4 @@ pub(crate) use ceiling::EXCHANGE_AFTER;
 pub(crate) use ledger::{Due, Ledger, RequestPlace, RequestRow, Roaming};
 pub(crate) use shares::{ACCOUNTS_MAX, WINDOW};
 pub(crate) use tables::{Pool, Proc, ProcState};
+use turn::Turn;

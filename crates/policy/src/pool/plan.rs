@@ -7,11 +7,7 @@
 //! SOURCE    pooler's reconfiguration of pools: settings as data, changes as a list.
 //! LIMITS    Costs a copy of all tables.
 
-use super::action::{PoolAction, StopReason};
-use super::event::{Event, RemoveMode};
-use super::id::PoolId;
-use super::pools::Pools;
-use super::settings::PoolSettings;
+use super::{Event, PoolAction, PoolId, PoolSettings, Pools, RemoveMode, StopReason};
 
 /// An effect of new settings on a running pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

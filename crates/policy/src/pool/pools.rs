@@ -8,17 +8,13 @@
 
 use std::collections::BTreeSet;
 
-use super::action::{PoolAction, Refusal};
-use super::event::{Condition, Event};
-use super::id::{Affinity, ClientId, Lane, PoolId, ProcId, RequestId, Target, Tenant, Token};
-use super::ledger::{Due, Ledger, RequestPlace, RequestRow};
 use super::random::Random;
 use super::route::GroupMembers;
-use super::settings::PoolSettings;
-use super::status::{PoolStatus, PoolTotals, ProcStatus};
-use super::tables::Pool;
-use super::tenants::TenantBound;
-use super::turn::Turn;
+use super::{
+    Affinity, ClientId, Condition, Due, Event, Lane, Ledger, Phase, Pool, PoolAction, PoolId,
+    PoolSettings, PoolStatus, PoolTotals, ProcId, ProcStatus, Refusal, RequestId, RequestPlace,
+    RequestRow, Target, Tenant, TenantBound, Token, Turn,
+};
 use crate::admission::{Failure, Snapshot};
 use crate::time::Timestamp;
 
@@ -69,10 +65,7 @@ impl Pools {
                 lane,
                 affinity,
                 deadline,
-            } => {
-                let row = self.row(client, target, lane, affinity, deadline);
-                self.get_proc(request, row);
-            }
+            } => self.get_proc(request, client, target, lane, affinity, deadline),
             Event::RetProc {
                 client,
                 proc,
@@ -130,33 +123,6 @@ impl Pools {
 
     fn spawn_error(&mut self, proc: ProcId, failure: Failure) {
         self.on_proc(proc, |turn, n| turn.spawn_error(n, failure));
-    }
-
-    /// Returns the row of a new request that is not assigned to a pool yet.
-    fn row(
-        &self,
-        client: ClientId,
-        target: Target,
-        lane: Lane,
-        affinity: Option<Affinity>,
-        deadline: Timestamp,
-    ) -> RequestRow {
-        let (tenant, ddoc) = match affinity {
-            Some(Affinity { tenant, ddoc }) => (tenant, ddoc),
-            None => (Tenant::Client(client), None),
-        };
-        RequestRow {
-            client,
-            target,
-            pool: NOWHERE,
-            lane,
-            begun: Timestamp::ZERO,
-            tenant,
-            ddoc,
-            arrived: self.ledger.now,
-            deadline,
-            place: RequestPlace::Queue,
-        }
     }
 
     /// Returns when [`Event::Tick`] is due next: at the earliest deadline of a request, at the end of an oldest
@@ -257,20 +223,42 @@ impl Pools {
         })
     }
 
-    fn get_proc(&mut self, id: RequestId, mut request: RequestRow) {
+    fn get_proc(
+        &mut self,
+        id: RequestId,
+        client: ClientId,
+        target: Target,
+        lane: Lane,
+        affinity: Option<Affinity>,
+        deadline: Timestamp,
+    ) {
         let is_unknown = |pool: PoolId| pool.0 as usize >= self.pools.len();
-        if matches!(request.target, Target::Pool(pool) if is_unknown(pool))
-            || !self.ledger.is_fresh(id)
-        {
+        if matches!(target, Target::Pool(pool) if is_unknown(pool)) || !self.ledger.is_fresh(id) {
             return;
         }
+        let (tenant, ddoc) = match affinity {
+            Some(Affinity { tenant, ddoc }) => (tenant, ddoc),
+            None => (Tenant::Client(client), None),
+        };
+        let mut request = RequestRow {
+            client,
+            target,
+            pool: NOWHERE,
+            lane,
+            begun: Timestamp::ZERO,
+            tenant,
+            ddoc,
+            arrived: self.ledger.now,
+            deadline,
+            place: RequestPlace::Queue,
+        };
         let why = if self.ledger.shutting_down {
             Refusal::ShuttingDown
-        } else if request.deadline <= self.ledger.now {
-            if let Target::Pool(pool) = request.target {
+        } else if deadline <= self.ledger.now {
+            if let Target::Pool(pool) = target {
                 self.pools[pool.0 as usize].totals.timed_out += 1;
             }
-            let phase = request.place.phase();
+            let phase = Phase::Queue;
             Refusal::Timeout { phase }
         } else {
             match self.route(&request) {

@@ -4,11 +4,11 @@
 
 /// A generator: equal seeds give equal numbers.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Random(pub(super) u64);
+pub(crate) struct Random(pub u64);
 
 impl Random {
     /// Returns a uniform number below `bound`; 0 if the bound is 0.
-    pub(super) fn below(&mut self, bound: u64) -> u64 {
+    pub fn below(&mut self, bound: u64) -> u64 {
         self.0 = self.0.wrapping_add(STEP);
         let wide = u128::from(mix(self.0)) * u128::from(bound);
         (wide >> 64) as u64

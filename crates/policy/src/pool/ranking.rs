@@ -23,7 +23,7 @@ pub(super) struct Ranking {
 
 impl Ranking {
     /// Adds a process that is not in the set.
-    pub(super) fn insert(&mut self, ranked: Ranked) {
+    pub fn insert(&mut self, ranked: Ranked) {
         debug_assert!(self.iter().all(|other| *other != ranked), "PM-2: idle once");
         if self.rest.last().is_some_and(|last| ranked < *last) {
             self.rest.insert(ranked);
@@ -37,7 +37,7 @@ impl Ranking {
     }
 
     /// Removes a process. Returns whether it was in the set.
-    pub(super) fn remove(&mut self, ranked: &Ranked) -> bool {
+    pub fn remove(&mut self, ranked: &Ranked) -> bool {
         match self.top.iter().rposition(|other| other == ranked) {
             Some(at) => {
                 self.top.remove(at);
@@ -48,22 +48,22 @@ impl Ranking {
     }
 
     /// Returns the smallest.
-    pub(super) fn first(&self) -> Option<&Ranked> {
+    pub fn first(&self) -> Option<&Ranked> {
         self.rest.first().or_else(|| self.top.first())
     }
 
     /// Returns the largest.
-    pub(super) fn last(&self) -> Option<&Ranked> {
+    pub fn last(&self) -> Option<&Ranked> {
         self.top.last().or_else(|| self.rest.last())
     }
 
     /// Returns the number of processes.
-    pub(super) fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.top.len() + self.rest.len()
     }
 
     /// Whether it is empty.
-    pub(super) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.top.is_empty() && self.rest.is_empty()
     }
 

@@ -8,15 +8,12 @@
 //! SOURCE    pidq (remove_pool, graceful and immediate); Postfix master_avail_cleanup (throttled
 //!           first, so nothing replaces a stopped process).
 
-use super::action::{PoolAction, StopReason};
-use super::event::RemoveMode;
-use super::tables::ProcState;
-use super::turn::Turn;
+use super::{PoolAction, ProcState, RemoveMode, StopReason, Turn};
 
 impl Turn<'_> {
     /// Stops the processes that are not held; with [`RemoveMode::Immediate`] also the others, notifying their
     /// holders.
-    pub(super) fn stop_for_removal(&mut self, mode: RemoveMode) {
+    pub fn stop_for_removal(&mut self, mode: RemoveMode) {
         for number in self.numbers_sorted() {
             let held = matches!(self.pool.procs[&number].state, ProcState::Assigned { .. });
             if !held || mode == RemoveMode::Immediate {
@@ -26,7 +23,7 @@ impl Turn<'_> {
     }
 
     /// Stops a process in any state; its holder is notified.
-    pub(super) fn take_away(&mut self, number: u64, why: StopReason) {
+    pub fn take_away(&mut self, number: u64, why: StopReason) {
         let state = self.pool.procs.get(&number).map(|proc| &proc.state);
         if let Some(&ProcState::Assigned { client, token }) = state {
             let proc = self.proc_id(number);

@@ -5,13 +5,11 @@
 //! CALLED    By [`super::Pools::handle`]. Surplus waiters are refused afterwards.
 //! SOURCE    couch_proc_manager 001: reload_config; pooler: reconfiguration.
 
-use super::action::StopReason;
-use super::settings::PoolSettings;
-use super::turn::Turn;
+use super::{PoolSettings, StopReason, Turn};
 
 impl Turn<'_> {
     /// Applies new settings, and stops idle processes above the new limits.
-    pub(super) fn reconfigure(&mut self, new: PoolSettings) {
+    pub fn reconfigure(&mut self, new: PoolSettings) {
         let old = std::mem::replace(&mut self.pool.settings, new);
         self.pool.rebuild_ages();
         let replaces = new.replaces_those_of(&old);

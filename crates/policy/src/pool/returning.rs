@@ -5,16 +5,14 @@
 //! CALLED    By [`super::Pools::handle`], which flushes afterwards.
 //! SOURCE    couch_proc_manager 001: return_proc; pidq: the process of a crashed consumer.
 
-use super::action::{PoolAction, StopReason};
-use super::event::{Condition, ReturnStatus};
-use super::id::{ClientId, Token};
-use super::settings::{OnClientCrash, PoolKind};
-use super::tables::{Proc, ProcState};
-use super::turn::Turn;
+use super::{
+    ClientId, Condition, OnClientCrash, PoolAction, PoolKind, Proc, ProcState, ReturnStatus,
+    StopReason, Token, Turn,
+};
 
 impl Turn<'_> {
     /// `ret_proc`. A return by another client or with another token changes nothing (PM-3).
-    pub(super) fn ret_proc(
+    pub fn ret_proc(
         &mut self,
         number: u64,
         holder: (ClientId, Token),
@@ -38,7 +36,7 @@ impl Turn<'_> {
     }
 
     /// Reclaims a process from a client that ended.
-    pub(super) fn take_back_from_dead(
+    pub fn take_back_from_dead(
         &mut self,
         number: u64,
         client: ClientId,
@@ -58,7 +56,7 @@ impl Turn<'_> {
     }
 
     /// Ends a client's loan of a process, and decides what to do with the process.
-    pub(super) fn take_back(&mut self, number: u64, client: ClientId, condition: Condition) {
+    pub fn take_back(&mut self, number: u64, client: ClientId, condition: Condition) {
         let proc = self.pool.procs.get(&number);
         let has_isolates = proc.is_some_and(|proc| proc.isolates_max > 0);
         let can_forget = has_isolates || self.pool.settings.can_forget;
@@ -96,7 +94,7 @@ impl Turn<'_> {
     }
 
     /// Makes a transitioning process idle, unless it must stop.
-    pub(super) fn settle(&mut self, number: u64) {
+    pub fn settle(&mut self, number: u64) {
         if self.stays(number) {
             self.rest(number);
         }
@@ -125,7 +123,7 @@ impl Turn<'_> {
         }
     }
 
-    pub(super) fn reason_to_retire(&self, number: u64) -> Option<StopReason> {
+    pub fn reason_to_retire(&self, number: u64) -> Option<StopReason> {
         if self.pool.life.removing.is_some() {
             Some(StopReason::Removed)
         } else if self.pool.is_stale(number, self.ledger) {
@@ -148,7 +146,7 @@ impl Turn<'_> {
     }
 
     /// Stops an ended client's process that it no longer holds; an idle one that can forget the client stays.
-    pub(super) fn retire_orphan(&mut self, number: u64) {
+    pub fn retire_orphan(&mut self, number: u64) {
         match self.pool.procs.get(&number).map(|proc| &proc.state) {
             None | Some(ProcState::Assigned { .. }) => {}
             Some(ProcState::Idle) => {
@@ -160,7 +158,7 @@ impl Turn<'_> {
     }
 
     /// Ends a loan, and makes the process transitioning.
-    pub(super) fn release(&mut self, number: u64, client: ClientId) {
+    pub fn release(&mut self, number: u64, client: ClientId) {
         let held = self.ledger.held.remove(&(client, self.proc_id(number)));
         debug_assert!(held, "PM-3: an assigned process is held by its client");
         let proc = self.pool.procs.get(&number);

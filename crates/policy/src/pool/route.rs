@@ -8,10 +8,7 @@
 
 use rustc_hash::FxHashMap;
 
-use super::id::{PoolId, Target};
-use super::ledger::{Ledger, RequestRow};
-use super::settings::PoolSettings;
-use super::tables::Pool;
+use super::{Ledger, Pool, PoolId, PoolSettings, RequestRow, Target};
 use crate::time::Timestamp;
 
 /// Random draws before all pools are searched. While most pools have a free process, the first draw fits.
@@ -23,14 +20,14 @@ pub(crate) struct GroupMembers(FxHashMap<Target, Vec<PoolId>>);
 
 impl GroupMembers {
     /// Adds a pool to its group and its language.
-    pub(super) fn join(&mut self, pool: PoolId, settings: &PoolSettings) {
+    pub fn join(&mut self, pool: PoolId, settings: &PoolSettings) {
         for target in targets(settings) {
             self.0.entry(target).or_default().push(pool);
         }
     }
 
     /// Removes a pool from its group and its language.
-    pub(super) fn leave(&mut self, pool: PoolId, settings: &PoolSettings) {
+    pub fn leave(&mut self, pool: PoolId, settings: &PoolSettings) {
         for target in targets(settings) {
             if let Some(pools) = self.0.get_mut(&target) {
                 pools.retain(|other| *other != pool);
@@ -42,7 +39,7 @@ impl GroupMembers {
     }
 
     /// The pools of a target; none if the target is a single pool.
-    pub(crate) fn of(&self, target: Target) -> &[PoolId] {
+    pub fn of(&self, target: Target) -> &[PoolId] {
         self.0.get(&target).map_or(&[], Vec::as_slice)
     }
 }

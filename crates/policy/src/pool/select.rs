@@ -6,11 +6,8 @@
 //!           equals the newest process, as the pool defines it.
 //! SOURCE    couch_proc_manager 001, find_proc.
 
-use super::id::{DdocKey, Tenant};
 use super::idle::IdleIndex;
-use super::ledger::RequestRow;
-use super::settings::PoolSettings;
-use super::tables::Pool;
+use super::{DdocKey, Pool, PoolSettings, RequestRow, Tenant};
 
 /// Which processes can serve a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +22,7 @@ pub(crate) enum Wanted<'a> {
 
 impl<'a> Wanted<'a> {
     /// Returns the tag that the chosen process will have.
-    pub(crate) const fn tenant(self) -> Option<&'a Tenant> {
+    pub const fn tenant(self) -> Option<&'a Tenant> {
         match self {
             Self::Of(tenant, _) => Some(tenant),
             Self::Shared(_) | Self::Untagged(_) => None,
@@ -33,7 +30,7 @@ impl<'a> Wanted<'a> {
     }
 
     /// Returns the tenant whose tagged processes can serve the request.
-    pub(crate) const fn tag(self) -> Option<&'a Tenant> {
+    pub const fn tag(self) -> Option<&'a Tenant> {
         match self {
             Self::Shared(tenant) | Self::Of(tenant, _) => Some(tenant),
             Self::Untagged(_) => None,
@@ -56,8 +53,8 @@ impl PoolSettings {
 /// An idle process, and what it needs before it can be lent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Choice {
-    pub(super) number: u64,
-    pub(super) fit: Fit,
+    pub number: u64,
+    pub fit: Fit,
 }
 
 /// Preparation that a chosen process still needs.
@@ -75,7 +72,7 @@ pub(crate) enum Fit {
 
 impl Pool {
     /// Chooses the idle process for the next request.
-    pub(crate) fn choose(&self, request: &RequestRow) -> Option<Choice> {
+    pub fn choose(&self, request: &RequestRow) -> Option<Choice> {
         self.choose_own(request).or_else(|| {
             let number = self.lends_any_to(request).then(|| self.idle.last_resort());
             let fit = Fit::Ready;
@@ -84,14 +81,14 @@ impl Pool {
     }
 
     /// Whether any process can serve this request when its turn comes.
-    pub(super) fn lends_any_to(&self, request: &RequestRow) -> bool {
+    pub fn lends_any_to(&self, request: &RequestRow) -> bool {
         let settings = &self.settings;
         settings.lends_taught && !settings.keeps_apart() && request.ddoc.is_none()
     }
 
     /// Chooses the idle process for a request among untagged ones and the tenant's own. A process without design
     /// documents to lose forgets its tenant, which is cheaper than opening one.
-    pub(crate) fn choose_own(&self, request: &RequestRow) -> Option<Choice> {
+    pub fn choose_own(&self, request: &RequestRow) -> Option<Choice> {
         let found = choose(&self.idle, self.settings.wanted(request));
         let is_apart =
             |choice: &Choice| choice.fit == Fit::Tag && self.offenders.is_apart(&request.tenant);
@@ -110,20 +107,17 @@ impl Pool {
 /// * of a tenant: a process with the tag that knows the design document; any process with the tag; an untagged process;
 /// * untagged (`db_tag = none`): one that knows the design document; any other, which stays untagged.
 fn choose(idle: &IdleIndex, wanted: Wanted<'_>) -> Option<Choice> {
-    let (number, fit) = match wanted {
-        Wanted::Shared(tenant) => {
-            let tagged = || idle.newest_tagged(tenant, None).map(|(number, _)| number);
-            (idle.newest_untagged().or_else(tagged)?, Fit::Ready)
-        }
-        Wanted::Untagged(ddoc) => match idle.newest_untagged_knowing(ddoc) {
-            Some(number) => (number, Fit::Ready),
-            None => (idle.newest_untagged()?, Fit::Teach),
-        },
-        Wanted::Of(tenant, ddoc) => match idle.newest_tagged(tenant, ddoc) {
-            Some((number, true)) => (number, Fit::Ready),
-            Some((number, false)) => (number, Fit::Teach),
-            None => (idle.newest_untagged()?, Fit::Tag),
-        },
+    let untagged = || idle.newest(None, None);
+    let found = match wanted {
+        Wanted::Shared(tenant) => untagged().or_else(|| idle.newest(Some(tenant), None)),
+        Wanted::Untagged(ddoc) => idle.newest(None, Some(ddoc)),
+        Wanted::Of(tenant, ddoc) => idle.newest(Some(tenant), ddoc),
+    };
+    let (number, fit) = match (found, wanted) {
+        (Some((number, true)), _) => (number, Fit::Ready),
+        (Some((number, false)), _) => (number, Fit::Teach),
+        (None, Wanted::Of(..)) => (untagged()?.0, Fit::Tag),
+        (None, Wanted::Shared(_) | Wanted::Untagged(_)) => return None,
     };
     Some(Choice { number, fit })
 }

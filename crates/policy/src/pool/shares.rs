@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 
-use super::id::DbKey;
+use super::DbKey;
 use crate::time::Timestamp;
 
 /// The time in which an empty bucket fills.
@@ -30,9 +30,9 @@ pub(crate) const ACCOUNTS_MAX: usize = 10_000;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Shares {
     /// database -> its account; unordered: looked up by database.
-    pub(crate) accounts: FxHashMap<DbKey, Account>,
+    pub accounts: FxHashMap<DbKey, Account>,
     /// (when it will be full, database); ordered: tenants in debt are last, the deepest debt at the end.
-    pub(crate) order: BTreeSet<(Timestamp, DbKey)>,
+    pub order: BTreeSet<(Timestamp, DbKey)>,
     /// The time up to which ended debts have been handled.
     now: Timestamp,
 }
@@ -41,27 +41,27 @@ pub(crate) struct Shares {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Account {
     /// When it will be full if nothing is taken out.
-    pub(crate) full_at: Timestamp,
+    pub full_at: Timestamp,
     /// In thousandths of a core.
     share: u32,
 }
 
 impl Shares {
     /// When a tenant's debt ends; `None`: it has none.
-    pub(crate) fn debt_end(&self, db: &str) -> Option<Timestamp> {
+    pub fn debt_end(&self, db: &str) -> Option<Timestamp> {
         let account = self.accounts.get(db)?;
         self.is_debt(account.full_at)
             .then(|| end_of_debt(account.full_at))
     }
 
     /// When the first debt ends.
-    pub(crate) fn next_end(&self) -> Option<Timestamp> {
+    pub fn next_end(&self) -> Option<Timestamp> {
         let mut debts = self.order.range(after(self.now + WINDOW)..);
         debts.next().map(|(full_at, _)| end_of_debt(*full_at))
     }
 
     /// Sets the time, and adds tenants whose debt has ended to `changed`. Full buckets are forgotten.
-    pub(super) fn set_time(&mut self, now: Timestamp, changed: &mut Vec<DbKey>) {
+    pub fn set_time(&mut self, now: Timestamp, changed: &mut Vec<DbKey>) {
         let ended = after(self.now + WINDOW)..after(now + WINDOW);
         let ended = self.order.range(ended).map(|(_, db)| DbKey::clone(db));
         changed.extend(ended);
@@ -73,13 +73,7 @@ impl Shares {
 
     /// Takes the cost of a use out of the bucket of a tenant with a share of `share` thousandths of a core. Adds to
     /// `changed` tenants that are now in debt, or no longer are because their account was forgotten.
-    pub(super) fn charge(
-        &mut self,
-        db: &DbKey,
-        share: u32,
-        cost: Duration,
-        changed: &mut Vec<DbKey>,
-    ) {
+    pub fn charge(&mut self, db: &DbKey, share: u32, cost: Duration, changed: &mut Vec<DbKey>) {
         let was_debt = self.debt_end(db).is_some();
         let full_at = self.accounts.get(db).map_or(self.now, |row| row.full_at);
         let most = self.now + WINDOW + DEBT_MAX;
@@ -98,7 +92,7 @@ impl Shares {
 
     /// Applies new shares. The content of each bucket is kept, up to its new size; the bucket of a tenant without a
     /// share is forgotten.
-    pub(super) fn follow(&mut self, share_of: impl Fn(&str) -> Option<u32>) {
+    pub fn follow(&mut self, share_of: impl Fn(&str) -> Option<u32>) {
         for (db, Account { full_at, share }) in self.accounts.clone() {
             let Some(new) = share_of(&db) else {
                 self.order.remove(&(full_at, DbKey::clone(&db)));

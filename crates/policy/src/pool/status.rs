@@ -4,12 +4,12 @@
 
 use std::time::Duration;
 
-use super::action::StopReason;
-use super::event::RemoveMode;
-use super::id::{ClientId, DbKey, PoolId, ProcId};
-use super::ledger::Ledger;
-use super::settings::PoolSettings;
-use super::tables::{Pool, Proc, ProcState};
+use strum::IntoStaticStr;
+
+use super::{
+    ClientId, DbKey, Ledger, Pool, PoolId, PoolSettings, Proc, ProcId, ProcState, RemoveMode,
+    StopReason,
+};
 use crate::time::Timestamp;
 
 /// One pool at one instant.
@@ -65,7 +65,8 @@ pub struct ProcStatus {
 }
 
 /// The state of a process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum ProcPhase {
     /// Waiting for a client.
     Idle,

@@ -8,91 +8,91 @@
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::fairness::{Accounts, lane_place};
-use super::id::{ClientId, DdocKey, PoolId, RequestId, Tenant, Token};
 use super::idle::IdleIndex;
 use super::isolates::Offenders;
-use super::ledger::{Ledger, RequestPlace, RequestRow};
 use super::life::Life;
-use super::settings::{Fairness, PoolKind, PoolSettings};
-use super::status::PoolTotals;
 use super::waiters::{TenantState, Waiters};
+use super::{
+    ClientId, DdocKey, Fairness, Ledger, PoolId, PoolKind, PoolSettings, PoolTotals, RequestId,
+    RequestPlace, RequestRow, Tenant, Token,
+};
 use crate::time::Timestamp;
 
 /// One pool.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pool {
     /// The settings in force.
-    pub(crate) settings: PoolSettings,
+    pub settings: PoolSettings,
     /// number -> process in any state; unordered: looked up by number.
-    pub(crate) procs: FxHashMap<u64, Proc>,
+    pub procs: FxHashMap<u64, Proc>,
     /// number -> opening in flight; unordered.
-    pub(crate) opening: FxHashMap<u64, Opening>,
+    pub opening: FxHashMap<u64, Opening>,
     /// Stopping processes.
-    pub(crate) stopping: FxHashSet<u64>,
+    pub stopping: FxHashSet<u64>,
     /// Maximum procs and openings: the hard limit, or the number in use when it was lowered.
-    pub(crate) count_max: u32,
+    pub count_max: u32,
     /// The procs and openings that serve the bulk lane.
-    pub(crate) bulk: u32,
+    pub bulk: u32,
     /// The idle procs, indexed.
-    pub(crate) idle: IdleIndex,
+    pub idle: IdleIndex,
     /// The requests in the queue.
-    pub(crate) waiters: Waiters,
+    pub waiters: Waiters,
     /// Each tenant's recent use of the pool, if that determines the order of waiters.
-    pub(crate) accounts: Accounts,
+    pub accounts: Accounts,
     /// Tenants that processes with isolates were serving when they ended.
-    pub(super) offenders: Offenders,
+    pub offenders: Offenders,
     /// Its state besides the tables.
-    pub(crate) life: Life,
+    pub life: Life,
     /// The end of the oldest waiter's affinity wait, while it lasts.
-    pub(crate) head_until: Option<Timestamp>,
+    pub head_until: Option<Timestamp>,
     /// When a process was last reaped, made to forget, or opened in a freed place, because an affinity wait was over.
-    pub(crate) last_impatience: Timestamp,
+    pub last_impatience: Timestamp,
     /// When a waiter last left the queue to be served.
-    pub(super) last_served: Timestamp,
+    pub last_served: Timestamp,
     /// Counts since the pool was created.
-    pub(super) totals: PoolTotals,
+    pub totals: PoolTotals,
 }
 
 /// One process.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Proc {
-    pub(crate) state: ProcState,
+    pub state: ProcState,
     /// The tenant that it is tagged for, until it forgets everything (PM-8).
-    pub(crate) tenant: Option<Tenant>,
+    pub tenant: Option<Tenant>,
     /// The design documents it knows, one text per id. Short, so scanned at each lending.
-    pub(crate) ddocs: Vec<DdocKey>,
+    pub ddocs: Vec<DdocKey>,
     /// The isolates of other tenants, least recently used first.
-    pub(crate) parked: Vec<Isolate>,
+    pub parked: Vec<Isolate>,
     /// Maximum tenants with an isolate in it; 0: it has no isolates.
-    pub(crate) isolates_max: u32,
+    pub isolates_max: u32,
     /// Whether it is reserved for the selected tenant.
-    pub(super) is_apart: bool,
+    pub is_apart: bool,
     /// How often it was assigned.
-    pub(crate) uses: u64,
+    pub uses: u64,
     /// Whether it was assigned since it started or forgot everything.
-    pub(crate) has_served: bool,
+    pub has_served: bool,
     /// Its latest client and tenant since its start, since its last reset by the service, or since it forgot
     /// everything.
-    pub(crate) left_by: Option<(ClientId, Tenant)>,
+    pub left_by: Option<(ClientId, Tenant)>,
     /// Its order among equals while idle: the largest is lent first.
-    pub(super) rank: u64,
+    pub rank: u64,
     /// Whether it serves the bulk lane.
-    pub(crate) bulk: bool,
+    pub bulk: bool,
     /// Its memory when last measured, in bytes.
-    pub(super) memory: Option<u64>,
+    pub memory: Option<u64>,
     /// When its opening succeeded.
-    pub(super) born: Timestamp,
+    pub born: Timestamp,
     /// When it last became idle.
-    pub(super) last_use: Timestamp,
+    pub last_use: Timestamp,
 }
 
 /// A process's state for a tenant that it does not serve now.
 #[derive(Clone, Debug)]
 pub(crate) struct Isolate {
-    pub(crate) tenant: Tenant,
-    pub(crate) ddocs: Vec<DdocKey>,
+    pub tenant: Tenant,
+    pub ddocs: Vec<DdocKey>,
     /// When another tenant's isolate was selected instead.
-    pub(super) left: Timestamp,
+    pub left: Timestamp,
 }
 
 /// The state of a process.
@@ -124,7 +124,7 @@ pub(crate) enum ProcState {
 
 impl ProcState {
     /// The waiting request that it learns or forgets for.
-    pub(crate) const fn request(&self) -> Option<RequestId> {
+    pub const fn request(&self) -> Option<RequestId> {
         match self {
             Self::Teaching { request, .. } | Self::Forgetting { request } => *request,
             Self::Idle | Self::Assigned { .. } | Self::Resetting | Self::Transitioning => None,
@@ -136,17 +136,17 @@ impl ProcState {
 #[derive(Clone, Debug)]
 pub(crate) struct Opening {
     /// The request, while it waits; `None` from the start if it replenishes.
-    pub(crate) request: Option<RequestId>,
+    pub request: Option<RequestId>,
     /// The tag that it is opened for, and under which it counts until then.
-    pub(crate) tenant: Option<Tenant>,
+    pub tenant: Option<Tenant>,
     /// Whether it is for the bulk lane.
-    pub(crate) bulk: bool,
+    pub bulk: bool,
     /// Maximum tenants with an isolate in the process.
-    pub(crate) isolates_max: u32,
+    pub isolates_max: u32,
 }
 
 impl Pool {
-    pub(super) fn new(settings: PoolSettings) -> Self {
+    pub fn new(settings: PoolSettings) -> Self {
         Self {
             settings,
             count_max: settings.limits.hard_limit,
@@ -155,28 +155,28 @@ impl Pool {
     }
 
     /// Returns the number of processes and openings, which the limits apply to.
-    pub(crate) fn count(&self) -> u32 {
+    pub fn count(&self) -> u32 {
         (self.procs.len() + self.opening.len()) as u32
     }
 
     /// Whether the limit was lowered below the number in use.
-    pub(super) fn is_over_limit(&self) -> bool {
+    pub fn is_over_limit(&self) -> bool {
         self.count() > self.settings.limits.hard_limit
     }
 
     /// When a waiter that arrived at `arrived` stops waiting for a process of its own database, once it is the
     /// oldest.
-    pub(crate) fn affinity_end(&self, arrived: Timestamp) -> Timestamp {
+    pub fn affinity_end(&self, arrived: Timestamp) -> Timestamp {
         arrived.max(self.last_impatience) + self.settings.limits.affinity_wait
     }
 
     /// How many idle tagged processes may be stopped now to free their slots.
-    pub(crate) fn reapable(&self) -> usize {
+    pub fn reapable(&self) -> usize {
         self.batch_left().min(self.idle.tagged_len())
     }
 
     /// Takes a slot for an opening.
-    pub(super) fn begin_opening(&mut self, number: u64, opening: Opening) {
+    pub fn begin_opening(&mut self, number: u64, opening: Opening) {
         debug_assert!(self.has_slot(), "PM-1: nothing is opened at the limit");
         if opening.tenant.is_some() {
             self.idle.join(opening.tenant.as_ref(), &[]);
@@ -186,7 +186,7 @@ impl Pool {
     }
 
     /// Turns an opening into a transitioning process, and returns the opening.
-    pub(super) fn finish_opening(&mut self, number: u64, now: Timestamp) -> Option<Opening> {
+    pub fn finish_opening(&mut self, number: u64, now: Timestamp) -> Option<Opening> {
         let opening = self.take_opening(number)?;
         let proc = Proc {
             isolates_max: opening.isolates_max,
@@ -205,7 +205,7 @@ impl Pool {
     }
 
     /// Ends a failed opening, and frees its slot.
-    pub(super) fn fail_opening(&mut self, number: u64) -> Option<Opening> {
+    pub fn fail_opening(&mut self, number: u64) -> Option<Opening> {
         let opening = self.take_opening(number)?;
         self.bulk -= u32::from(opening.bulk);
         self.life.shrunk = true;
@@ -221,7 +221,7 @@ impl Pool {
     }
 
     /// Retags openings for requests after a change of the rules of reuse.
-    pub(super) fn retag_openings(&mut self, ledger: &Ledger) {
+    pub fn retag_openings(&mut self, ledger: &Ledger) {
         for opening in self.opening.values_mut() {
             let Some(request) = opening.request.and_then(|id| ledger.request(id)) else {
                 continue;
@@ -237,7 +237,7 @@ impl Pool {
     }
 
     /// Makes a transitioning process idle. `returns`: the number of earlier returns, in all pools.
-    pub(super) fn make_idle(&mut self, number: u64, now: Timestamp, returns: u64) {
+    pub fn make_idle(&mut self, number: u64, now: Timestamp, returns: u64) {
         let proc = transitioning(&mut self.procs, number);
         proc.state = ProcState::Idle;
         proc.last_use = now;
@@ -254,7 +254,7 @@ impl Pool {
     }
 
     /// Makes an idle process transitioning.
-    pub(super) fn take_idle(&mut self, number: u64) {
+    pub fn take_idle(&mut self, number: u64) {
         let proc = known(&mut self.procs, number);
         debug_assert_eq!(proc.state, ProcState::Idle, "PM-2");
         self.idle.take(number, proc);
@@ -268,27 +268,21 @@ impl Pool {
     }
 
     /// Makes a process that is not idle transitioning: its use is over.
-    pub(super) fn take_busy(&mut self, number: u64) {
+    pub fn take_busy(&mut self, number: u64) {
         let proc = known(&mut self.procs, number);
         debug_assert_ne!(proc.state, ProcState::Idle, "PM-2");
         proc.state = ProcState::Transitioning;
     }
 
     /// Begins to teach, reset or forget a transitioning process.
-    pub(super) fn begin_help(&mut self, number: u64, state: ProcState) {
+    pub fn begin_help(&mut self, number: u64, state: ProcState) {
         let proc = transitioning(&mut self.procs, number);
         proc.state = state;
     }
 
     /// Assigns a transitioning process to a client, for a tenant. Returns whether another client may have left
     /// something in it.
-    pub(super) fn assign(
-        &mut self,
-        number: u64,
-        client: ClientId,
-        tenant: &Tenant,
-        token: Token,
-    ) -> bool {
+    pub fn assign(&mut self, number: u64, client: ClientId, tenant: &Tenant, token: Token) -> bool {
         let proc = transitioning(&mut self.procs, number);
         proc.state = ProcState::Assigned { client, token };
         let left_by = proc.left_by.as_ref();
@@ -304,7 +298,7 @@ impl Pool {
     }
 
     /// Whether this client holds this process with this token.
-    pub(super) fn is_held(&self, number: u64, holder: (ClientId, Token)) -> bool {
+    pub fn is_held(&self, number: u64, holder: (ClientId, Token)) -> bool {
         self.procs.get(&number).is_some_and(|proc| {
             let (client, token) = holder;
             proc.state == ProcState::Assigned { client, token }
@@ -312,7 +306,7 @@ impl Pool {
     }
 
     /// Tags a transitioning process for a tenant. Returns false if it was already tagged.
-    pub(super) fn tag(&mut self, number: u64, tenant: &Tenant) -> bool {
+    pub fn tag(&mut self, number: u64, tenant: &Tenant) -> bool {
         let proc = transitioning(&mut self.procs, number);
         if let Some(tag) = &proc.tenant {
             debug_assert_eq!(tag, tenant, "PM-8: only forgetting takes a tag");
@@ -326,7 +320,7 @@ impl Pool {
     }
 
     /// Removes the tag and the documents of a process that is not idle, because it forgets them. Returns the tag.
-    pub(super) fn untag(&mut self, number: u64) -> Option<Tenant> {
+    pub fn untag(&mut self, number: u64) -> Option<Tenant> {
         let proc = known(&mut self.procs, number);
         debug_assert_ne!(proc.state, ProcState::Idle, "PM-2");
         self.idle.leave(proc.tenant.as_ref(), &proc.ddocs);
@@ -339,7 +333,7 @@ impl Pool {
     }
 
     /// Records that a transitioning process knows `ddoc`, and no other text of that id.
-    pub(super) fn learn(&mut self, number: u64, ddoc: DdocKey) {
+    pub fn learn(&mut self, number: u64, ddoc: DdocKey) {
         let proc = transitioning(&mut self.procs, number);
         let same_id = proc.ddocs.iter().position(|known| known.id == ddoc.id);
         let old = same_id.map(|at| proc.ddocs.remove(at));
@@ -348,8 +342,8 @@ impl Pool {
     }
 
     /// Removes a process in any state, and frees its slot.
-    pub(super) fn remove(&mut self, number: u64) -> Option<Proc> {
-        if self.procs.get(&number)?.state == ProcState::Idle {
+    pub fn remove(&mut self, number: u64) -> Option<Proc> {
+        if self.procs.get(&number)?.is_idle() {
             self.take_idle(number);
         }
         let proc = self.procs.remove(&number)?;
@@ -365,32 +359,32 @@ impl Pool {
     }
 
     /// Whether the tenants' accounts determine the order of waiters.
-    pub(crate) fn keeps_accounts(&self) -> bool {
+    pub fn keeps_accounts(&self) -> bool {
         self.settings.fairness == Fairness::PerDb
     }
 
     /// Opens an account for a requesting tenant, if it needs one.
-    pub(super) fn join(&mut self, tenant: &Tenant) {
+    pub fn join(&mut self, tenant: &Tenant) {
         if self.keeps_accounts() && !self.waiters.waits(tenant) {
             let waiters = &self.waiters;
             self.accounts.join(tenant, |other| waiters.waits(other));
         }
     }
 
-    pub(super) fn enqueue(&mut self, id: RequestId, request: &RequestRow, ledger: &Ledger) {
+    pub fn enqueue(&mut self, id: RequestId, request: &RequestRow, ledger: &Ledger) {
         self.join(&request.tenant);
         let lane = lane_place(&self.settings, request.lane);
         let state = self.tenant_state(&request.tenant, ledger);
         self.waiters.push(lane, id, &request.tenant, state);
     }
 
-    pub(super) fn dequeue(&mut self, id: RequestId, request: &RequestRow) {
+    pub fn dequeue(&mut self, id: RequestId, request: &RequestRow) {
         let lane = lane_place(&self.settings, request.lane);
         self.waiters.remove(lane, id, &request.tenant);
     }
 
     /// The next waiter.
-    pub(crate) fn next_waiter(&self) -> Option<RequestId> {
+    pub fn next_waiter(&self) -> Option<RequestId> {
         self.waiters.next(self.accounts.full)
     }
 
@@ -404,7 +398,7 @@ impl Pool {
     }
 
     /// The correct idle indexes, rebuilt from procs and openings.
-    pub(crate) fn rebuilt_idle(&self) -> IdleIndex {
+    pub fn rebuilt_idle(&self) -> IdleIndex {
         let mut idle = IdleIndex::default();
         for opening in self.opening.values().filter(|row| row.tenant.is_some()) {
             idle.join(opening.tenant.as_ref(), &[]);
@@ -413,7 +407,7 @@ impl Pool {
             for (tenant, ddocs) in proc.shelves() {
                 idle.join(tenant, ddocs);
             }
-            if proc.state == ProcState::Idle {
+            if proc.is_idle() {
                 idle.put(number, proc);
             }
         }
@@ -421,7 +415,7 @@ impl Pool {
     }
 
     /// The correct queue, rebuilt from the requests of this pool, whose identity is `id`.
-    pub(crate) fn rebuilt_waiters(&self, id: PoolId, ledger: &Ledger) -> Waiters {
+    pub fn rebuilt_waiters(&self, id: PoolId, ledger: &Ledger) -> Waiters {
         let mut waiters = Waiters::default();
         for (request, row) in &ledger.requests {
             if row.pool == id && row.place == RequestPlace::Queue {
@@ -435,11 +429,7 @@ impl Pool {
 
     /// Returns the tenant of each use: of lent processes, and of those opened, taught or made to forget for a
     /// request. `id`: the pool's.
-    pub(crate) fn uses<'a>(
-        &'a self,
-        id: PoolId,
-        ledger: &'a Ledger,
-    ) -> impl Iterator<Item = &'a Tenant> {
+    pub fn uses<'a>(&'a self, id: PoolId, ledger: &'a Ledger) -> impl Iterator<Item = &'a Tenant> {
         let lent = self.procs.values().filter_map(Proc::used_for);
         let rows = ledger.requests.values();
         let begun = rows.filter(move |row| row.pool == id && row.place != RequestPlace::Queue);
@@ -448,8 +438,12 @@ impl Pool {
 }
 
 impl Proc {
+    pub fn is_idle(&self) -> bool {
+        self.state == ProcState::Idle
+    }
+
     /// The tenants whose functions ran in it, with their known design documents.
-    pub(crate) fn known(&self) -> impl Iterator<Item = (&Tenant, &[DdocKey])> + Clone {
+    pub fn known(&self) -> impl Iterator<Item = (&Tenant, &[DdocKey])> + Clone {
         let parked = self
             .parked
             .iter()
@@ -460,7 +454,7 @@ impl Proc {
 
     /// Its shelves in the idle indexes: one for each tenant, and the untagged one (`None`) if it has isolates or no
     /// tenant.
-    pub(super) fn shelves(&self) -> impl Iterator<Item = (Option<&Tenant>, &[DdocKey])> {
+    pub fn shelves(&self) -> impl Iterator<Item = (Option<&Tenant>, &[DdocKey])> {
         let untagged = match self.tenant {
             None => Some(&self.ddocs[..]),
             Some(_) => (self.isolates_max > 0).then_some(&[][..]),
@@ -470,7 +464,7 @@ impl Proc {
     }
 
     /// Whether it can take a new tenant without evicting another.
-    pub(crate) fn has_room(&self) -> bool {
+    pub fn has_room(&self) -> bool {
         match self.isolates_max {
             0 => self.tenant.is_none(),
             most => !self.is_apart && self.known().count() < most as usize,
@@ -478,13 +472,13 @@ impl Proc {
     }
 
     /// When its least recently served tenant was last served.
-    pub(super) fn oldest_use(&self) -> Timestamp {
+    pub fn oldest_use(&self) -> Timestamp {
         let parked = self.parked.first().map(|isolate| isolate.left);
         parked.unwrap_or(self.last_use)
     }
 
     /// The tenant that it is lent for, if it is lent.
-    pub(super) fn used_for(&self) -> Option<&Tenant> {
+    pub fn used_for(&self) -> Option<&Tenant> {
         let is_lent = matches!(self.state, ProcState::Assigned { .. });
         let left_by = self.left_by.as_ref().filter(|_| is_lent);
         left_by.map(|(_, tenant)| tenant)

@@ -19,12 +19,8 @@ use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 
-use super::action::Refusal;
-use super::id::{DbKey, PoolId, RequestId, Tenant};
-use super::ledger::{Due, Ledger, RequestPlace};
-use super::pools::Pools;
 use super::shares::Shares;
-use super::tables::Pool;
+use super::{DbKey, Due, Ledger, Pool, PoolId, Pools, Refusal, RequestId, RequestPlace, Tenant};
 use crate::time::Timestamp;
 
 /// The rules for a name or pattern. `None`: inherited from a less specific rule; 0: no bound.
@@ -139,9 +135,9 @@ pub(crate) struct Tenants {
     /// database -> its usage while active; unordered: looked up by database.
     rows: FxHashMap<DbKey, Has>,
     /// Remaining processor time.
-    pub(crate) shares: Shares,
+    pub shares: Shares,
     /// When the next debt ends.
-    pub(crate) wake: Option<Timestamp>,
+    pub wake: Option<Timestamp>,
     /// Tenants that reached or left a bound of processes or processor time in this event.
     changed: Vec<DbKey>,
 }
@@ -165,12 +161,12 @@ impl Has {
 
 impl Tenants {
     /// Whether a tenant must not get another process now.
-    pub(crate) fn is_held_back(&self, tenant: &Tenant) -> bool {
+    pub fn is_held_back(&self, tenant: &Tenant) -> bool {
         self.held_back_by(tenant).is_some()
     }
 
     /// The bound that holds a tenant back, and until when, if it ends by time alone.
-    pub(super) fn held_back_by(&self, tenant: &Tenant) -> Option<(TenantBound, Option<Timestamp>)> {
+    pub fn held_back_by(&self, tenant: &Tenant) -> Option<(TenantBound, Option<Timestamp>)> {
         let debt_end = self.shares.debt_end(tenant.db()?);
         if debt_end.is_some() {
             return Some((TenantBound::CpuShare, debt_end));
@@ -180,39 +176,39 @@ impl Tenants {
     }
 
     /// Whether a tenant has more waiting calls than allowed.
-    pub(super) fn is_crowded(&self, tenant: &Tenant) -> bool {
+    pub fn is_crowded(&self, tenant: &Tenant) -> bool {
         let has = self.of(tenant);
         has.is_some_and(|has| has.queue_max.is_some_and(|most| has.waiting > most))
     }
 
     /// Whether an active tenant has its own bound on waiting calls.
-    pub(super) fn has_own_queue(&self, tenant: &Tenant) -> bool {
+    pub fn has_own_queue(&self, tenant: &Tenant) -> bool {
         let has = self.of(tenant);
         has.is_some_and(|has| has.queue_max.is_some())
     }
 
     /// A request of a tenant starts to wait.
-    pub(super) fn wait(&mut self, tenant: &Tenant) {
+    pub fn wait(&mut self, tenant: &Tenant) {
         self.change(tenant, |has| has.waiting += 1);
     }
 
     /// A request of a tenant no longer waits.
-    pub(super) fn leave(&mut self, tenant: &Tenant) {
+    pub fn leave(&mut self, tenant: &Tenant) {
         self.change(tenant, |has| has.waiting -= 1);
     }
 
     /// A process is held for a tenant from now on.
-    pub(super) fn begin(&mut self, tenant: &Tenant) {
+    pub fn begin(&mut self, tenant: &Tenant) {
         self.change(tenant, |has| has.held += 1);
     }
 
     /// A process is no longer held for a tenant.
-    pub(super) fn end(&mut self, tenant: &Tenant) {
+    pub fn end(&mut self, tenant: &Tenant) {
         self.change(tenant, |has| has.held -= 1);
     }
 
     /// The usage of each tenant, rebuilt from the tables.
-    pub(crate) fn rebuilt(&self, pools: &[Pool], ledger: &Ledger) -> Self {
+    pub fn rebuilt(&self, pools: &[Pool], ledger: &Ledger) -> Self {
         let mut rebuilt = Self {
             rules: self.rules.clone(),
             ..Self::default()
@@ -266,7 +262,7 @@ impl PartialEq for Tenants {
 
 impl Ledger {
     /// Finds the tenants whose debts have ended by now.
-    pub(super) fn set_debt_time(&mut self) {
+    pub fn set_debt_time(&mut self) {
         let Tenants {
             shares, changed, ..
         } = &mut self.tenants;
@@ -274,10 +270,9 @@ impl Ledger {
     }
 
     /// Sets the timer for the end of the next debt.
-    pub(super) fn set_debt_timer(&mut self) {
+    pub fn set_debt_timer(&mut self) {
         let next = self.tenants.shares.next_end();
-        let before = std::mem::replace(&mut self.tenants.wake, next);
-        self.move_due(Due::Debts, before, next);
+        Due::Debts.set(&mut self.tenants.wake, next, &mut self.due);
     }
 }
 

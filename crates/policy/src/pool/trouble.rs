@@ -9,18 +9,14 @@
 //! DIFFERS   There the first failure throttles, and every request waits in the kernel meanwhile; here a request with
 //!           an earlier deadline gets an error with the time of the next try.
 
-use super::action::{PoolAction, Refusal, StopReason, Warning};
-use super::id::RequestId;
-use super::ledger::RequestRow;
-use super::tables::ProcState;
-use super::turn::Turn;
 use super::upkeep::BACKGROUND_PAUSE;
+use super::{PoolAction, Refusal, RequestId, RequestRow, StopReason, Turn, Warning};
 use crate::admission::{Failure, STRESS_DURATION, may_spawn};
 
 impl Turn<'_> {
     /// A process could not be started, or ended soon after its start, before any work. Several failures in a row throttle
     /// the pool; one that is excused does not count.
-    pub(super) fn failed(&mut self, failure: Failure, excused: bool) {
+    pub fn failed(&mut self, failure: Failure, excused: bool) {
         if self.pool.life.removing.is_some() || self.ledger.shutting_down {
             return;
         }
@@ -42,13 +38,13 @@ impl Turn<'_> {
     }
 
     /// Pauses background openings for a moment. Requests still open processes at once.
-    pub(super) fn pause_background(&mut self) {
+    pub fn pause_background(&mut self) {
         let until = self.ledger.now + BACKGROUND_PAUSE;
         self.pool.life.pause.0 = self.pool.settings.needs_upkeep().then_some(until);
     }
 
     /// An operator or a reload lifts the throttle. Earlier starts may be of a command that has been corrected since.
-    pub(super) fn unthrottle(&mut self) {
+    pub fn unthrottle(&mut self) {
         self.pool.life.excused_up_to = self.ledger.last_number;
         self.pool.life.forgiven_up_to = self.ledger.last_number;
         if self.pool.life.throttle.lift(self.ledger.now) {
@@ -57,14 +53,14 @@ impl Turn<'_> {
     }
 
     /// Returns why a request cannot even wait; `None` if it can.
-    pub(super) fn hopeless(&self, request: &RequestRow) -> Option<Refusal> {
+    pub fn hopeless(&self, request: &RequestRow) -> Option<Refusal> {
         let until = self.pool.life.throttle.until.0?;
         let is_hopeless = self.pool.is_hopeless(request, self.ledger.now);
         is_hopeless.then_some(Refusal::Throttled { until })
     }
 
     /// Refuses the waiters that no process of the pool can serve before their deadline, in the order of the queue.
-    pub(super) fn refuse_hopeless(&mut self) {
+    pub fn refuse_hopeless(&mut self) {
         self.pool.life.shrunk = false;
         if !self.pool.life.throttle.until.is_on(self.ledger.now) {
             return;
@@ -80,7 +76,7 @@ impl Turn<'_> {
 
     /// Records a request that no idle process can serve: the pool is under stress if one more process would reach the
     /// limit.
-    pub(super) fn note_stress(&mut self, request: &RequestRow) {
+    pub fn note_stress(&mut self, request: &RequestRow) {
         let now = self.ledger.now;
         let stopping = self.pool.stopping.len() as u32;
         if !self.pool.settings.stress
@@ -92,7 +88,7 @@ impl Turn<'_> {
         if self.pool.life.stress.extend(now, STRESS_DURATION) {
             self.warn(Warning::Stressed);
             let procs = self.pool.procs.iter();
-            let idle = procs.filter(|(_, proc)| proc.state == ProcState::Idle);
+            let idle = procs.filter(|(_, proc)| proc.is_idle());
             self.pool.life.refresh = idle.map(|(number, _)| *number).collect();
             self.cull_idle();
         }
@@ -101,7 +97,7 @@ impl Turn<'_> {
     /// Checks admission's rules before an opening: no idle process could serve the request, the limit
     /// is not reached, and the pool is not throttled. A violation is a bug: development builds
     /// panic, others warn and open nothing.
-    pub(super) fn admitted(&mut self, request: Option<RequestId>) -> bool {
+    pub fn admitted(&mut self, request: Option<RequestId>) -> bool {
         let overdue = self.pool.overdue();
         let snapshot = self.pool.snapshot(self.ledger.now, overdue);
         let row = request.and_then(|id| self.ledger.request(id));
@@ -114,12 +110,12 @@ impl Turn<'_> {
         verdict.is_ok()
     }
 
-    pub(super) fn warn(&mut self, warning: Warning) {
+    pub fn warn(&mut self, warning: Warning) {
         self.out.push(PoolAction::Warn(self.id, warning));
     }
 
     /// Stops a process, and records that another must replace it.
-    pub(super) fn replace(&mut self, number: u64, why: StopReason) {
+    pub fn replace(&mut self, number: u64, why: StopReason) {
         let before = self.pool.count();
         self.stop(number, why);
         let life = &mut self.pool.life;

@@ -8,22 +8,22 @@
 
 use std::time::Duration;
 
-use super::action::{PoolAction, Refusal, StopReason};
-use super::id::{PoolId, ProcId, Tenant};
-use super::ledger::Ledger;
-use super::tables::{Pool, Proc, ProcState, known};
+use super::tables::known;
+use super::{
+    Ledger, Pool, PoolAction, PoolId, Proc, ProcId, ProcState, Refusal, StopReason, Tenant,
+};
 use crate::admission::{EARLY_END, Failure};
 
 /// A pool, and the parts that it shares with others, while it handles one event.
 pub(super) struct Turn<'a> {
-    pub(super) id: PoolId,
-    pub(super) pool: &'a mut Pool,
-    pub(super) ledger: &'a mut Ledger,
-    pub(super) out: &'a mut Vec<PoolAction>,
+    pub id: PoolId,
+    pub pool: &'a mut Pool,
+    pub ledger: &'a mut Ledger,
+    pub out: &'a mut Vec<PoolAction>,
 }
 
 impl Turn<'_> {
-    pub(super) const fn proc_id(&self, number: u64) -> ProcId {
+    pub const fn proc_id(&self, number: u64) -> ProcId {
         ProcId {
             pool: self.id,
             number,
@@ -32,7 +32,7 @@ impl Turn<'_> {
 
     /// `spawn_ok`: the process goes to its request, or becomes idle if that has ended. At shutdown, and in a pool being
     /// removed, it is stopped.
-    pub(super) fn spawn_ok(&mut self, number: u64) {
+    pub fn spawn_ok(&mut self, number: u64) {
         let Some(opening) = self.pool.finish_opening(number, self.ledger.now) else {
             return;
         };
@@ -49,7 +49,7 @@ impl Turn<'_> {
 
     /// `spawn_error` and every other failed opening: the slot is free again (PM-7), its request is refused, and the
     /// failure counts toward throttling.
-    pub(super) fn spawn_error(&mut self, number: u64, failure: Failure) {
+    pub fn spawn_error(&mut self, number: u64, failure: Failure) {
         let Some(opening) = self.pool.fail_opening(number) else {
             return;
         };
@@ -64,7 +64,7 @@ impl Turn<'_> {
     }
 
     /// Teaching, resetting or forgetting ended.
-    pub(super) fn teach_or_reset_done(&mut self, number: u64, ok: bool) {
+    pub fn teach_or_reset_done(&mut self, number: u64, ok: bool) {
         let Some(proc) = self.pool.procs.get(&number) else {
             return;
         };
@@ -119,7 +119,7 @@ impl Turn<'_> {
     }
 
     /// A process ended before any work: if that happens soon after its start, it counts as a failed start.
-    pub(super) fn proc_failed(&mut self, number: u64, age: Duration) {
+    pub fn proc_failed(&mut self, number: u64, age: Duration) {
         let is_known =
             self.pool.procs.contains_key(&number) || self.pool.stopping.contains(&number);
         self.end(number);
@@ -129,7 +129,7 @@ impl Turn<'_> {
     }
 
     /// `EXIT` of a process, in any state, expected or not.
-    pub(super) fn proc_exit(&mut self, number: u64) {
+    pub fn proc_exit(&mut self, number: u64) {
         let proc = self.pool.procs.get(&number);
         if proc.is_some_and(|proc| proc.uses > 0) {
             self.pool.life.throttle.served();
@@ -157,7 +157,7 @@ impl Turn<'_> {
 
     /// Stores the memory use of a process, in bytes. The process is stopped at the hard limit, even if it is in use;
     /// at the soft limit only if it is idle.
-    pub(super) fn memory(&mut self, number: u64, bytes: u64) {
+    pub fn memory(&mut self, number: u64, bytes: u64) {
         let recycle = self.pool.settings.recycle;
         let Some(proc) = self.pool.procs.get_mut(&number) else {
             return;
@@ -177,7 +177,7 @@ impl Turn<'_> {
     /// `os_proc_idle`: stops an idle process if the pool has at least `soft_limit` processes; a tagged one in any case,
     /// unless it can forget its tenant and knows no design document. `init_size` and `min_free` processes remain. A
     /// pool with culling ignores the event.
-    pub(super) fn os_proc_idle(&mut self, number: u64) {
+    pub fn os_proc_idle(&mut self, number: u64) {
         if self.pool.settings.cull.is_some() || self.pool.surplus() == 0 {
             return;
         }
@@ -188,15 +188,15 @@ impl Turn<'_> {
         let serves_one = proc.tenant.is_some() && !(settings.can_forget && proc.ddocs.is_empty());
         let spare = serves_one
             || (self.pool.count() >= settings.limits.soft_limit && self.pool.surplus_free() > 0);
-        if proc.state == ProcState::Idle && spare {
+        if proc.is_idle() && spare {
             self.stop(number, StopReason::Idle);
         }
     }
 
     /// Stops the idle processes that are stale ([`Pool::is_stale`]), oldest first.
-    pub(super) fn stop_stale(&mut self) {
+    pub fn stop_stale(&mut self) {
         for number in self.numbers_sorted() {
-            let is_idle = self.pool.procs[&number].state == ProcState::Idle;
+            let is_idle = self.pool.procs[&number].is_idle();
             if is_idle && self.pool.is_stale(number, self.ledger) {
                 self.stop(number, StopReason::Stale);
             }
@@ -204,14 +204,14 @@ impl Turn<'_> {
     }
 
     /// Stops every process in any state. Openings are stopped once they succeed.
-    pub(super) fn stop_all(&mut self) {
+    pub fn stop_all(&mut self) {
         for number in self.numbers_sorted() {
             self.stop(number, StopReason::Shutdown);
         }
     }
 
     /// Removes a process from all tables and stops it.
-    pub(super) fn stop(&mut self, number: u64, why: StopReason) {
+    pub fn stop(&mut self, number: u64, why: StopReason) {
         if self.remove(number).is_some() {
             self.pool.stopping.insert(number);
             self.ledger.ceiling.ending += 1;
@@ -242,7 +242,7 @@ impl Turn<'_> {
         Some(proc)
     }
 
-    pub(super) fn numbers_sorted(&self) -> Vec<u64> {
+    pub fn numbers_sorted(&self) -> Vec<u64> {
         let mut numbers: Vec<u64> = self.pool.procs.keys().copied().collect();
         numbers.sort_unstable();
         numbers

@@ -10,11 +10,7 @@
 
 use std::time::Duration;
 
-use super::action::{StopReason, Warning};
-use super::ledger::Due;
-use super::settings::{Cull, Reuse};
-use super::tables::{Pool, ProcState};
-use super::turn::Turn;
+use super::{Cull, Due, Pool, Proc, Reuse, StopReason, Turn, Warning};
 use crate::time::Timestamp;
 
 /// How long a pool waits before it opens another process in the background, after a failed start that does not
@@ -23,21 +19,19 @@ pub(super) const BACKGROUND_PAUSE: Duration = Duration::from_secs(1);
 
 impl Turn<'_> {
     /// Opens missing processes, and sets the timer.
-    pub(super) fn end_upkeep(&mut self) {
+    pub fn end_upkeep(&mut self) {
         self.top_up();
-        let wake = self.pool.life.wake;
         // A timer that fires too early checks again, which is cheaper than moving it with each loan.
         if let Some(at) = self.next_wake()
-            && wake.is_none_or(|wake| at < wake)
+            && self.pool.life.wake.is_none_or(|wake| at < wake)
         {
-            self.ledger.move_due(Due::Pool(self.id), wake, Some(at));
-            self.pool.life.wake = Some(at);
+            self.set_timer(Some(at));
         }
     }
 
     /// The timer has fired: ends throttle, stress and pause if they are over, then stops idle processes.
-    pub(super) fn woken(&mut self) {
-        self.sleep();
+    pub fn woken(&mut self) {
+        self.set_timer(None);
         let now = self.ledger.now;
         if self.pool.life.throttle.until.expire(now) {
             self.warn(Warning::Unthrottled);
@@ -50,7 +44,7 @@ impl Turn<'_> {
     }
 
     /// Stops idle processes that are too old, were started without stress, or are surplus, until a batch is full.
-    pub(super) fn cull_idle(&mut self) {
+    pub fn cull_idle(&mut self) {
         self.pool.life.deferred = false;
         self.stop_aged();
         self.stop_unstressed();
@@ -156,15 +150,13 @@ impl Turn<'_> {
             .min()
     }
 
-    /// Clears the timer.
-    pub(super) fn sleep(&mut self) {
-        let wake = self.pool.life.wake.take();
-        self.ledger.move_due(Due::Pool(self.id), wake, None);
+    /// Sets the timer of the pool's upkeep; `None` turns it off.
+    pub fn set_timer(&mut self, at: Option<Timestamp>) {
+        Due::Pool(self.id).set(&mut self.pool.life.wake, at, &mut self.ledger.due);
     }
 
     fn is_idle(&self, number: u64) -> bool {
-        let proc = self.pool.procs.get(&number);
-        proc.is_some_and(|proc| proc.state == ProcState::Idle)
+        self.pool.procs.get(&number).is_some_and(Proc::is_idle)
     }
 }
 
@@ -180,7 +172,7 @@ impl Pool {
 
     /// The process that has been idle for longest, and since when. In a pool of unshared processes, one without a
     /// tenant is chosen only if more than `min_free` are free, or if none with a tenant is idle.
-    pub(crate) fn longest_idle(&self) -> Option<(u64, Timestamp)> {
+    pub fn longest_idle(&self) -> Option<(u64, Timestamp)> {
         let tagged = self.idle.oldest_used();
         let keeps_untagged = self.settings.reuse == Reuse::Database && self.surplus_free() == 0;
         let untagged = self

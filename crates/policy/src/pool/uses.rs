@@ -7,13 +7,11 @@
 //! SOURCE    None.
 
 use super::fairness::{Accounts, Standing};
-use super::id::{RequestId, Tenant};
-use super::tables::Pool;
-use super::turn::Turn;
+use super::{Pool, RequestId, Tenant, Turn};
 
 impl Turn<'_> {
     /// A process is held for a tenant from now on.
-    pub(super) fn begin_use(&mut self, tenant: &Tenant) {
+    pub fn begin_use(&mut self, tenant: &Tenant) {
         self.ledger.tenants.begin(tenant);
         if self.ledger.tenants.is_held_back(tenant) {
             self.pool.waiters.note_held_back(tenant, true);
@@ -22,13 +20,13 @@ impl Turn<'_> {
     }
 
     /// A process is no longer held for a tenant.
-    pub(super) fn end_use(&mut self, tenant: &Tenant) {
+    pub fn end_use(&mut self, tenant: &Tenant) {
         self.ledger.tenants.end(tenant);
         self.change_account(tenant, |accounts| accounts.end(tenant));
     }
 
     /// A request lost its intended process: its tenant has used nothing.
-    pub(super) fn undo_use(&mut self, id: RequestId) {
+    pub fn undo_use(&mut self, id: RequestId) {
         let Some(row) = self.ledger.request(id) else {
             return;
         };
@@ -47,12 +45,12 @@ impl Turn<'_> {
 
     /// The next waiter. Holds back waiters of tenants that reached their bound in another pool. The other pools follow
     /// at the end of the event, which also releases tenants no longer held back.
-    pub(super) fn next_waiter(&mut self) -> Option<RequestId> {
+    pub fn next_waiter(&mut self) -> Option<RequestId> {
         self.first_free(Pool::next_waiter)
     }
 
     /// As [`Self::next_waiter`], among waiters with an idle process of their tag.
-    pub(super) fn next_servable(&mut self) -> Option<RequestId> {
+    pub fn next_servable(&mut self) -> Option<RequestId> {
         self.first_free(|pool| pool.waiters.next_servable(pool.accounts.full))
     }
 
@@ -68,7 +66,7 @@ impl Turn<'_> {
     }
 
     /// Updates the time at which accounts are compared.
-    pub(super) fn set_time(&mut self) {
+    pub fn set_time(&mut self) {
         if self.pool.keeps_accounts() && self.pool.accounts.set_time(self.ledger.now) {
             let accounts = &self.pool.accounts;
             let waiters = &mut self.pool.waiters;
@@ -77,7 +75,7 @@ impl Turn<'_> {
     }
 
     /// Restarts all accounts: they contain only the processes held now.
-    pub(super) fn open_accounts(&mut self) {
+    pub fn open_accounts(&mut self) {
         self.pool.accounts = Default::default();
         self.set_time();
         if !self.pool.keeps_accounts() {

@@ -13,19 +13,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use rustc_hash::FxHashMap;
 
 use super::fairness::{Kept, Standing};
-use super::id::{RequestId, Tenant};
+use super::{RequestId, Tenant};
 
 /// A tenant's state, as far as its place in the queue depends on it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TenantState {
     /// Its standing, which determines when it is served.
-    pub(super) standing: Standing,
+    pub standing: Standing,
     /// Whether a process of its tag is idle.
-    pub(super) has_idle: bool,
+    pub has_idle: bool,
     /// Whether it is at its process limit, or in debt of processor time: others overtake its waiters.
-    pub(super) is_held_back: bool,
+    pub is_held_back: bool,
     /// Whether its waiters count against its own bound, not the pool's queue.
-    pub(super) has_own_queue: bool,
+    pub has_own_queue: bool,
 }
 
 /// The waiters of one pool.
@@ -33,11 +33,11 @@ pub(crate) struct TenantState {
 pub(crate) struct Waiters {
     /// The second lane is served when no waiter of the first may be served.
     lanes: [LaneWaiters; 2],
-    pub(crate) len: usize,
+    pub len: usize,
     /// Waiters that are not held back.
-    pub(super) open: usize,
+    pub open: usize,
     /// Of these, waiters that count toward the pool's queue bound: their tenants have no queue bound of their own.
-    pub(super) counted: usize,
+    pub counted: usize,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -148,7 +148,7 @@ impl TenantQueue {
 
 impl Waiters {
     /// Adds a waiter to its tenant's queue, with the tenant's current state.
-    pub(super) fn push(&mut self, lane: usize, id: RequestId, tenant: &Tenant, state: TenantState) {
+    pub fn push(&mut self, lane: usize, id: RequestId, tenant: &Tenant, state: TenantState) {
         self.change(lane, tenant, |queue| {
             queue.ids.insert(id);
             queue.state = state;
@@ -156,7 +156,7 @@ impl Waiters {
     }
 
     /// Removes a waiter, wherever it is in the queue.
-    pub(super) fn remove(&mut self, lane: usize, id: RequestId, tenant: &Tenant) {
+    pub fn remove(&mut self, lane: usize, id: RequestId, tenant: &Tenant) {
         self.change(lane, tenant, |queue| {
             let present = queue.ids.remove(&id);
             debug_assert!(present, "PM-4: a queued request is in the queue");
@@ -164,7 +164,7 @@ impl Waiters {
     }
 
     /// Updates a tenant's state, if it waits.
-    pub(super) fn note(&mut self, tenant: &Tenant, note: impl Fn(&mut TenantState)) {
+    pub fn note(&mut self, tenant: &Tenant, note: impl Fn(&mut TenantState)) {
         for lane in 0..self.lanes.len() {
             if self.lanes[lane].queues.contains_key(tenant) {
                 self.change(lane, tenant, |queue| note(&mut queue.state));
@@ -173,7 +173,7 @@ impl Waiters {
     }
 
     /// Updates whether a tenant is held back, if it waits.
-    pub(super) fn note_held_back(&mut self, tenant: &Tenant, is_held_back: bool) {
+    pub fn note_held_back(&mut self, tenant: &Tenant, is_held_back: bool) {
         let mut queues = self.lanes.iter().filter_map(|lane| lane.queues.get(tenant));
         if queues.any(|queue| queue.state.is_held_back != is_held_back) {
             self.note(tenant, |state| state.is_held_back = is_held_back);
@@ -181,7 +181,7 @@ impl Waiters {
     }
 
     /// Updates the state of every waiting tenant.
-    pub(super) fn note_all(&mut self, note: impl Fn(&Tenant, &mut TenantState)) {
+    pub fn note_all(&mut self, note: impl Fn(&Tenant, &mut TenantState)) {
         let queues = self.lanes.iter().flat_map(|lane| lane.queues.keys());
         let tenants: BTreeSet<Tenant> = queues.cloned().collect();
         for tenant in tenants {
@@ -197,26 +197,26 @@ impl Waiters {
     }
 
     /// Returns the next waiter; `full` is the contribution of one held process to an account.
-    pub(crate) fn next(&self, full: Kept) -> Option<RequestId> {
+    pub fn next(&self, full: Kept) -> Option<RequestId> {
         let mut lanes = self.lanes.iter();
         lanes.find_map(|lane| lane.firsts.next(full))
     }
 
     /// The first waiter with an idle process of its tag.
-    pub(super) fn next_servable(&self, full: Kept) -> Option<RequestId> {
+    pub fn next_servable(&self, full: Kept) -> Option<RequestId> {
         let mut lanes = self.lanes.iter();
         lanes.find_map(|lane| lane.matched.next(full))
     }
 
     /// The newest waiter that counts toward the pool's queue bound.
-    pub(super) fn newest(&self) -> Option<RequestId> {
+    pub fn newest(&self) -> Option<RequestId> {
         let queues = self.lanes.iter().flat_map(|lane| lane.queues.values());
         let counted = queues.filter(|queue| queue.counted() > 0);
         counted.filter_map(|queue| queue.ids.last().copied()).max()
     }
 
     /// The oldest waiter that is not held back.
-    pub(super) fn oldest(&self) -> Option<RequestId> {
+    pub fn oldest(&self) -> Option<RequestId> {
         let queues = self.lanes.iter().flat_map(|lane| lane.queues.values());
         queues
             .filter_map(TenantQueue::first)
@@ -225,25 +225,25 @@ impl Waiters {
     }
 
     /// The oldest waiter of a tenant.
-    pub(super) fn oldest_of(&self, tenant: &Tenant) -> Option<RequestId> {
+    pub fn oldest_of(&self, tenant: &Tenant) -> Option<RequestId> {
         let queues = self.lanes.iter().filter_map(|lane| lane.queues.get(tenant));
         queues.filter_map(|queue| queue.ids.first().copied()).min()
     }
 
     /// Whether all waiters that are not held back are of the second lane, which must leave some processes to the first.
-    pub(super) fn is_second_lane_only(&self) -> bool {
+    pub fn is_second_lane_only(&self) -> bool {
         let [first, second] = &self.lanes;
         first.firsts.0.is_empty() && !second.firsts.0.is_empty()
     }
 
     /// Whether a tenant waits.
-    pub(super) fn waits(&self, tenant: &Tenant) -> bool {
+    pub fn waits(&self, tenant: &Tenant) -> bool {
         let mut lanes = self.lanes.iter();
         lanes.any(|lane| lane.queues.contains_key(tenant))
     }
 
     /// All waiters, by lane and then in order of arrival.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = RequestId> {
+    pub fn iter(&self) -> impl Iterator<Item = RequestId> {
         self.lanes.iter().flat_map(|lane| {
             let queues = lane.queues.values();
             let all: BTreeSet<RequestId> = queues.flat_map(|queue| &queue.ids).copied().collect();

@@ -4,15 +4,11 @@
 //! CALLED    By the handlers of events of one pool, and of several pools.
 //! SOURCE    couch_proc_manager 001: the ends of a gen_server:call.
 
-use super::action::{PoolAction, Refusal};
-use super::id::RequestId;
-use super::ledger::{RequestPlace, RequestRow};
-use super::tables::ProcState;
-use super::turn::Turn;
+use super::{PoolAction, ProcState, Refusal, RequestId, RequestPlace, RequestRow, Turn};
 
 impl Turn<'_> {
     /// Removes a request and closes it, without an answer.
-    pub(super) fn withdraw(&mut self, id: RequestId) -> Option<RequestRow> {
+    pub fn withdraw(&mut self, id: RequestId) -> Option<RequestRow> {
         let request = self.ledger.close(id)?;
         match request.place {
             RequestPlace::Queue => {
@@ -41,7 +37,7 @@ impl Turn<'_> {
     }
 
     /// Returns a request to its place in the queue: it lost its process, and another one can serve it.
-    pub(super) fn wait_again(&mut self, id: RequestId) {
+    pub fn wait_again(&mut self, id: RequestId) {
         self.undo_use(id);
         if let Some(request) = self.ledger.requests.get(&id) {
             self.ledger.tenants.wait(&request.tenant);
@@ -51,14 +47,14 @@ impl Turn<'_> {
     }
 
     /// Withdraws a request and answers it with an error.
-    pub(super) fn refuse(&mut self, id: RequestId, why: Refusal) {
+    pub fn refuse(&mut self, id: RequestId, why: Refusal) {
         if self.withdraw(id).is_some() {
             self.out.push(PoolAction::Refuse { request: id, why });
         }
     }
 
     /// Withdraws a request whose deadline passed, and reports its phase.
-    pub(super) fn time_out(&mut self, id: RequestId) {
+    pub fn time_out(&mut self, id: RequestId) {
         if let Some(row) = self.withdraw(id) {
             self.pool.totals.timed_out += 1;
             let phase = row.place.phase();

@@ -6,9 +6,8 @@
 //!           job that is stopping keeps its slot until it is gone; the job for this slot is chosen then, in the same
 //!           order, so that the same jobs run in the end.
 
-use super::event::StopReason;
-use super::scheduler::Scheduler;
 use super::table::Then;
+use super::{Scheduler, StopReason};
 
 impl Scheduler {
     /// Updates shares; trims; then stops one job for each one waiting beyond the free slots, within the remaining

@@ -7,9 +7,7 @@
 
 use std::sync::Arc;
 
-use super::history::{History, HistoryEvent, Reason};
-use super::settings::Settings;
-use super::wall_time::WallTime;
+use super::{History, HistoryEvent, Reason, Settings, WallTime};
 
 /// A replication id, base and extension: `c0ebe9256695ff083347cbf95f93e280+continuous`.
 pub type JobId = Arc<str>;

@@ -14,17 +14,17 @@ use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 
-use super::settings::{Coefficient, Shares};
+use super::{Coefficient, Shares};
 
 /// The account of a key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Account {
     /// The number of its jobs.
-    pub(super) jobs: u64,
+    pub jobs: u64,
     /// Their decayed use, in microseconds.
-    pub(super) usage: u64,
+    pub usage: u64,
     /// Their use since the latest cycle, in microseconds.
-    pub(super) charges: u64,
+    pub charges: u64,
 }
 
 impl Account {
@@ -35,16 +35,16 @@ impl Account {
 
 /// The accounts of all keys, by key.
 #[derive(Clone, Debug, Default)]
-pub(super) struct FairShare(pub(super) FxHashMap<Arc<str>, Account>);
+pub(super) struct FairShare(pub FxHashMap<Arc<str>, Account>);
 
 impl FairShare {
     /// Adds a job of a key.
-    pub(super) fn job_added(&mut self, key: &Arc<str>) {
+    pub fn job_added(&mut self, key: &Arc<str>) {
         self.0.entry(Arc::clone(key)).or_default().jobs += 1;
     }
 
     /// Removes a job. Its usage stays on the account, so that adding the job again gains nothing.
-    pub(super) fn job_removed(&mut self, key: &str) {
+    pub fn job_removed(&mut self, key: &str) {
         if let Some(account) = self.0.get_mut(key) {
             account.jobs -= 1;
             if !account.is_used() {
@@ -54,7 +54,7 @@ impl FairShare {
     }
 
     /// Charges running time to a key that has jobs.
-    pub(super) fn charge(&mut self, key: &str, time: Duration) {
+    pub fn charge(&mut self, key: &str, time: Duration) {
         let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         if let Some(account) = self.0.get_mut(key) {
             account.charges = account.charges.saturating_add(micros);
@@ -62,7 +62,7 @@ impl FairShare {
     }
 
     /// Decays usage and adds the charges since the last call. Called once a cycle.
-    pub(super) fn update_usage(&mut self, coefficient: Coefficient) {
+    pub fn update_usage(&mut self, coefficient: Coefficient) {
         self.0.retain(|_, account| {
             let charges = std::mem::take(&mut account.charges);
             account.usage = coefficient.of(account.usage).saturating_add(charges);
@@ -71,7 +71,7 @@ impl FairShare {
     }
 
     /// Returns what one cycle adds to the penalty of a running job of this key.
-    pub(super) fn raise(&self, key: &str, shares: &Shares) -> u64 {
+    pub fn raise(&self, key: &str, shares: &Shares) -> u64 {
         let used = self.0.get(key).map_or(0, |account| {
             u128::from(account.usage) * u128::from(account.jobs)
         });

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::wall_time::WallTime;
+use super::WallTime;
 
 /// Maximum length of a reason's text, in bytes; longer ones are cut. Every job has a history, and reasons come from
 /// remote servers.

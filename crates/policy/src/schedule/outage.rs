@@ -13,11 +13,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::event::{JobId, ScheduleAction, Server};
-use super::scheduler::Scheduler;
-use super::settings::{RESTART_MIN, RuleSet};
 use super::table::{Phase, Slot};
-use super::wall_time::WallTime;
+use super::{JobId, RESTART_MIN, RuleSet, ScheduleAction, Scheduler, Server, WallTime};
 use crate::ownership::AVOID_MAX;
 
 /// The time between two probes of a server.

@@ -8,13 +8,13 @@
 
 use std::sync::Arc;
 
-use super::event::{End, Event, JobId, NewJob, Pause, Run, ScheduleAction, StopReason};
 use super::fair_share::FairShare;
-use super::history::{History, HistoryEvent, Reason};
 use super::outage::Outages;
-use super::settings::{RuleSet, Settings};
 use super::table::{Job, Jobs, Phase, Slot, Then};
-use super::wall_time::WallTime;
+use super::{
+    End, Event, History, HistoryEvent, JobId, NewJob, Pause, Reason, RuleSet, Run, ScheduleAction,
+    Settings, StopReason, WallTime,
+};
 
 /// Counts since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

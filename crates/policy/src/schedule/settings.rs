@@ -8,11 +8,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::history::History;
 use serde::{Deserialize, Serialize};
 use strum::VariantNames;
 
-use super::wall_time::WallTime;
+use super::{History, WallTime};
 
 /// The version of the reference that determines which jobs run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, VariantNames)]
@@ -70,11 +69,6 @@ impl Default for Backoff {
 pub struct Coefficient(f64);
 
 impl Coefficient {
-    /// The default for usage.
-    pub const USAGE: Self = Self(0.5);
-    /// The default for penalties.
-    pub const PRIORITY: Self = Self(0.98);
-
     /// Creates a coefficient, clamped to 0 .. 1. NaN becomes 0.
     pub fn new(factor: f64) -> Self {
         Self(if factor > 0.0 { factor.min(1.0) } else { 0.0 })
@@ -162,8 +156,8 @@ impl Default for Settings {
             interval: Duration::from_secs(60),
             health_threshold: Duration::from_secs(120),
             backoff: Backoff::default(),
-            usage_coeff: Coefficient::USAGE,
-            priority_coeff: Coefficient::PRIORITY,
+            usage_coeff: Coefficient(0.5),
+            priority_coeff: Coefficient(0.98),
             shares: Shares::default(),
         }
     }

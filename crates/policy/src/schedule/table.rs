@@ -13,11 +13,9 @@ use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 
-use super::event::{JobId, Level, Pause, Run};
-use super::history::History;
-use super::settings::{Coefficient, RuleSet, Settings};
-use super::view::JobState;
-use super::wall_time::WallTime;
+use super::{
+    Coefficient, History, JobId, JobState, Level, Pause, RuleSet, Run, Settings, WallTime,
+};
 use crate::counted::{Class, CountedNames};
 
 /// The position of a row; reused.
@@ -27,23 +25,23 @@ pub(super) struct Slot(u32);
 /// A job.
 #[derive(Clone, Debug)]
 pub(super) struct Job {
-    pub(super) id: JobId,
-    pub(super) key: Arc<str>,
-    pub(super) continuous: bool,
-    pub(super) transient: bool,
-    pub(super) level: Level,
+    pub id: JobId,
+    pub key: Arc<str>,
+    pub continuous: bool,
+    pub transient: bool,
+    pub level: Level,
     /// Whether it makes fewer requests because a server rate-limits it.
-    pub(super) eased: bool,
+    pub eased: bool,
     /// Whether it is retried early when a server answers again. Only while it backs off.
-    pub(super) awaits_server: bool,
-    pub(super) history: History,
+    pub awaits_server: bool,
+    pub history: History,
     /// The earliest time of its next start.
-    pub(super) not_before: WallTime,
+    pub not_before: WallTime,
     /// The time of its latest start, even if its history has forgotten it.
-    pub(super) last_started: WallTime,
+    pub last_started: WallTime,
     /// The time of the first of its consecutive crashes, even if its history has forgotten it.
-    pub(super) failing_since: Option<WallTime>,
-    pub(super) phase: Phase,
+    pub failing_since: Option<WallTime>,
+    pub phase: Phase,
 }
 
 /// The phase of a job.
@@ -78,7 +76,7 @@ pub(super) enum Then {
 }
 
 impl Phase {
-    pub(super) const fn run(&self) -> Option<Run> {
+    pub const fn run(&self) -> Option<Run> {
         match self {
             Self::Running(run) | Self::Stopping { run, .. } => Some(*run),
             _ => None,
@@ -86,7 +84,7 @@ impl Phase {
     }
 
     /// Returns a job's pause, even if the job is still stopping.
-    pub(super) const fn pause(&self) -> Option<&Pause> {
+    pub const fn pause(&self) -> Option<&Pause> {
         match self {
             Self::Paused(pause)
             | Self::Stopping {
@@ -98,7 +96,7 @@ impl Phase {
     }
 
     /// Whether the job was removed and only its incarnation remains.
-    pub(super) const fn is_leaving(&self) -> bool {
+    pub const fn is_leaving(&self) -> bool {
         matches!(
             self,
             Self::Stopping {
@@ -148,10 +146,8 @@ impl Ready {
     }
 
     fn first(&self) -> Option<&TurnKey> {
-        match (self.clean.first(), self.penalised.first()) {
-            (Some(clean), Some(penalised)) => Some(clean.min(penalised)),
-            (clean, penalised) => clean.or(penalised),
-        }
+        let firsts = [self.clean.first(), self.penalised.first()];
+        firsts.into_iter().flatten().min()
     }
 
     /// Applies the decayed penalties. Decay does not change the order of different penalties, so sorting is cheap; but
@@ -195,14 +191,14 @@ pub(super) struct StateRules {
 
 impl StateRules {
     /// Returns the state of a job in lists.
-    pub(super) fn listed(&self, job: &Job) -> JobState {
+    pub fn listed(&self, job: &Job) -> JobState {
         match job.phase.pause() {
             Some(_) => JobState::Paused,
             None => self.state(job),
         }
     }
 
-    pub(super) fn state(&self, job: &Job) -> JobState {
+    pub fn state(&self, job: &Job) -> JobState {
         let history = &job.history;
         match job.phase {
             Phase::Running(_) | Phase::Stopping { foreign: false, .. } => JobState::Running,
@@ -225,22 +221,22 @@ pub(super) struct Jobs {
     penalties: Vec<u64>,
     free: Vec<Slot>,
     by_id: FxHashMap<JobId, Slot>,
-    pub(super) by_run: FxHashMap<Run, Slot>,
+    pub by_run: FxHashMap<Run, Slot>,
     ready: Ready,
     /// When a job's wait ends, and its slot; the earliest first.
     backing_off: BTreeSet<(WallTime, Slot)>,
     running: BTreeSet<Slot>,
     /// Ids in order with their states, without leaving jobs.
-    pub(super) states: CountedNames,
+    pub states: CountedNames,
     /// Jobs whose state has changed since this list was last taken.
-    pub(super) changed: Vec<JobId>,
-    pub(super) state_rules: StateRules,
-    pub(super) census: Census,
+    pub changed: Vec<JobId>,
+    pub state_rules: StateRules,
+    pub census: Census,
 }
 
 impl Jobs {
     /// Adds a row.
-    pub(super) fn insert(&mut self, job: Job, penalty: u64) -> Slot {
+    pub fn insert(&mut self, job: Job, penalty: u64) -> Slot {
         let slot = self.free.pop().unwrap_or_else(|| {
             self.rows.push(None);
             self.penalties.push(0);
@@ -254,7 +250,7 @@ impl Jobs {
     }
 
     /// Removes a row.
-    pub(super) fn remove(&mut self, slot: Slot) -> Job {
+    pub fn remove(&mut self, slot: Slot) -> Job {
         self.leave(slot);
         let job = self.rows[slot.0 as usize]
             .take()
@@ -267,11 +263,7 @@ impl Jobs {
     }
 
     /// Changes a row and its penalty.
-    pub(super) fn change<T>(
-        &mut self,
-        slot: Slot,
-        change: impl FnOnce(&mut Job, &mut u64) -> T,
-    ) -> T {
+    pub fn change<T>(&mut self, slot: Slot, change: impl FnOnce(&mut Job, &mut u64) -> T) -> T {
         self.leave(slot);
         let job = self.rows[slot.0 as usize]
             .as_mut()
@@ -282,43 +274,43 @@ impl Jobs {
         result
     }
 
-    pub(super) fn get(&self, slot: Slot) -> &Job {
+    pub fn get(&self, slot: Slot) -> &Job {
         row(&self.rows, slot)
     }
 
-    pub(super) fn penalty(&self, slot: Slot) -> u64 {
+    pub fn penalty(&self, slot: Slot) -> u64 {
         self.penalties[slot.0 as usize]
     }
 
     /// Finds the row of an id, even a leaving one.
-    pub(super) fn find(&self, id: &str) -> Option<Slot> {
+    pub fn find(&self, id: &str) -> Option<Slot> {
         self.by_id.get(id).copied()
     }
 
     /// Finds a job that is retried early when a server answers again.
-    pub(super) fn awaits_server(&self, id: &str) -> Option<Slot> {
+    pub fn awaits_server(&self, id: &str) -> Option<Slot> {
         self.find(id).filter(|slot| self.get(*slot).awaits_server)
     }
 
     /// Returns all rows, in arbitrary order.
-    pub(super) fn slots(&self) -> impl Iterator<Item = Slot> {
+    pub fn slots(&self) -> impl Iterator<Item = Slot> {
         let rows = (0..).map(Slot).zip(&self.rows);
         rows.filter(|(_, row)| row.is_some()).map(|(slot, _)| slot)
     }
 
     /// Returns the number of occupied slots.
-    pub(super) const fn occupied(&self) -> usize {
+    pub const fn occupied(&self) -> usize {
         self.census.running
     }
 
     /// Returns the running jobs that are not stopping.
-    pub(super) fn running(&self) -> impl ExactSizeIterator<Item = Slot> {
+    pub fn running(&self) -> impl ExactSizeIterator<Item = Slot> {
         self.running.iter().copied()
     }
 
     /// Returns the priorities of at most `count` jobs, highest first: of jobs that wait for their turn, and of stopping
     /// jobs that will wait again.
-    pub(super) fn waiting_levels(&self, count: usize) -> Vec<Level> {
+    pub fn waiting_levels(&self, count: usize) -> Vec<Level> {
         let ready = self.next_few(count).into_iter();
         let mut levels: Vec<Level> = ready.map(|slot| self.get(slot).level).collect();
         if self.census.stopping > 0 {
@@ -340,12 +332,12 @@ impl Jobs {
     }
 
     /// Returns the next job.
-    pub(super) fn next(&self) -> Option<Slot> {
+    pub fn next(&self) -> Option<Slot> {
         self.ready.first().map(|turn| turn.slot)
     }
 
     /// Returns the next jobs, in order. Takes time in proportion to `count`.
-    pub(super) fn next_few(&self, count: usize) -> Vec<Slot> {
+    pub fn next_few(&self, count: usize) -> Vec<Slot> {
         let (mut clean, mut penalised) = (
             self.ready.clean.iter().peekable(),
             self.ready.penalised.iter().peekable(),
@@ -359,24 +351,24 @@ impl Jobs {
     }
 
     /// Returns the next job whose wait has ended.
-    pub(super) fn rested(&self, now: WallTime) -> Option<Slot> {
+    pub fn rested(&self, now: WallTime) -> Option<Slot> {
         let (until, slot) = self.backing_off.first()?;
         (*until <= now).then_some(*slot)
     }
 
     /// Returns when the next wait ends.
-    pub(super) fn next_rested(&self) -> Option<WallTime> {
+    pub fn next_rested(&self) -> Option<WallTime> {
         self.backing_off.first().map(|(until, _)| *until)
     }
 
     /// Returns the jobs that are backing off.
-    pub(super) fn backing_off(&self) -> Vec<Slot> {
+    pub fn backing_off(&self) -> Vec<Slot> {
         self.backing_off.iter().map(|(_, slot)| *slot).collect()
     }
 
     /// Returns which running jobs of a kind are stopped first, at most `count`: lowest priority first, then continuous
     /// jobs before others, then those with the largest penalty, then those started longest ago.
-    pub(super) fn stop_order(&self, count: usize, is_of_kind: impl Fn(&Job) -> bool) -> Vec<Slot> {
+    pub fn stop_order(&self, count: usize, is_of_kind: impl Fn(&Job) -> bool) -> Vec<Slot> {
         if count == 0 {
             return Vec::new();
         }
@@ -398,7 +390,7 @@ impl Jobs {
     }
 
     /// Decays all penalties.
-    pub(super) fn decay(&mut self, coefficient: Coefficient) {
+    pub fn decay(&mut self, coefficient: Coefficient) {
         for penalty in &mut self.penalties {
             *penalty = coefficient.of(*penalty);
         }
@@ -406,7 +398,7 @@ impl Jobs {
     }
 
     /// Raises the penalty of a running job, which is in no order that depends on it.
-    pub(super) fn raise(&mut self, slot: Slot, by: u64) {
+    pub fn raise(&mut self, slot: Slot, by: u64) {
         debug_assert!(self.running.contains(&slot), "only running jobs are raised");
         let penalty = &mut self.penalties[slot.0 as usize];
         *penalty = penalty.saturating_add(by);
@@ -456,7 +448,7 @@ impl Jobs {
     }
 
     /// Sets the rules of states.
-    pub(super) fn set_state_rules(&mut self, settings: &Settings) {
+    pub fn set_state_rules(&mut self, settings: &Settings) {
         let state_rules = StateRules {
             rules: settings.rules,
             health_threshold: settings.health_threshold,

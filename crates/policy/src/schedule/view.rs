@@ -8,11 +8,8 @@ use std::fmt;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use super::event::{JobId, Level, Pause, Run};
-use super::history::{History, Reason};
-use super::scheduler::Scheduler;
-use super::table::{Census, Job, Phase};
-use super::wall_time::WallTime;
+use super::table::{Job, Phase};
+use super::{Census, History, JobId, Level, Pause, Reason, Run, Scheduler, WallTime};
 use crate::counted::{Class, Classes, Section};
 
 /// A job's state, as in `_scheduler/docs`.
@@ -63,15 +60,8 @@ pub struct Failing {
 /// A job's current state.
 #[derive(Clone, Debug)]
 pub struct JobView<'a> {
-    pub id: &'a Arc<str>,
-    /// Whether it never ends on its own.
-    pub continuous: bool,
-    /// Whether it has no document.
-    pub transient: bool,
     /// The penalty for its key's usage: smaller ones run sooner.
     pub penalty: u64,
-    /// Whether it backs off because a server rate-limits it.
-    pub eased: bool,
     pub history: &'a History,
     /// The job is not started before this time, regardless of its history; usually in the past.
     pub not_before: WallTime,
@@ -202,11 +192,7 @@ impl Scheduler {
         let slot = self.find(id)?;
         let job = self.jobs.get(slot);
         Some(JobView {
-            id: &job.id,
-            continuous: job.continuous,
-            transient: job.transient,
             penalty: self.jobs.penalty(slot),
-            eased: job.eased,
             history: &job.history,
             not_before: job.not_before,
             shown: ShownJob {

@@ -30,11 +30,28 @@ pub(crate) enum Framing {
 
 /// One object of a feed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Line {
+pub enum Change {
     /// A document changed.
     Row(Row),
-    /// The feed ends here for now; it is complete up to this sequence.
+    /// The feed ends here for now: there is nothing else up to this sequence.
     LastSeq(Seq),
+}
+
+impl Change {
+    pub fn seq(&self) -> &Seq {
+        match self {
+            Self::Row(row) => &row.seq,
+            Self::LastSeq(seq) => seq,
+        }
+    }
+
+    /// Returns the row, if it is one.
+    pub fn into_row(self) -> Option<Row> {
+        match self {
+            Self::Row(row) => Some(row),
+            Self::LastSeq(_) => None,
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -136,10 +153,10 @@ impl FeedParser {
             return Ok(None);
         }
         if self.state == State::Tail || !self.between_rows()? {
-            return self.bounded(FRAME_MAX);
+            return self.bounded(FRAME_MAX).map(|()| None);
         }
         let Some(length) = self.row_end.find(&self.buffer) else {
-            return self.bounded(ROW_MAX);
+            return self.bounded(ROW_MAX).map(|()| None);
         };
         self.row_end = ObjectEnd::default();
         Ok(Some(self.buffer.split_to(length).freeze()))
@@ -157,9 +174,8 @@ impl FeedParser {
             (Framing::Normal, State::Tail) if left.ends_with(b"}") => {
                 // Makes `,"last_seq":..,"pending":..}` an object again.
                 let tail = left.strip_prefix(b",").unwrap_or(left);
-                let (Line::LastSeq(seq) | Line::Row(Row { seq, .. })) =
-                    line(&[b"{", tail].concat())?;
-                Ok(Some(seq))
+                let last = line(&[b"{", tail].concat())?;
+                Ok(Some(last.seq().clone()))
             }
             _ => Err(FeedError::Truncated),
         }
@@ -173,11 +189,11 @@ impl FeedParser {
             if ObjectEnd::default().find(&self.buffer[start..]).is_some() {
                 return Err(malformed("it has no results", &self.buffer));
             }
-            return self.bounded(FRAME_MAX).map(|_: Option<Bytes>| false);
+            return self.bounded(FRAME_MAX).map(|()| false);
         };
         let behind = &self.buffer[at + RESULTS.len()..];
         let Some(open) = memchr::memchr(b'[', behind) else {
-            return self.bounded(FRAME_MAX).map(|_: Option<Bytes>| false);
+            return self.bounded(FRAME_MAX).map(|()| false);
         };
         if behind[..open].trim_ascii() != b":" || !self.buffer.trim_ascii_start().starts_with(b"{")
         {
@@ -208,9 +224,9 @@ impl FeedParser {
         }
     }
 
-    fn bounded<T>(&self, max: usize) -> Result<Option<T>, FeedError> {
+    fn bounded(&self, max: usize) -> Result<(), FeedError> {
         if self.buffer.len() <= max {
-            Ok(None)
+            Ok(())
         } else {
             Err(FeedError::RowTooLong)
         }
@@ -221,7 +237,7 @@ impl FeedParser {
 ///
 /// # Errors
 /// [`FeedError`]; the feed is then unusable.
-pub(crate) fn line(text: &[u8]) -> Result<Line, FeedError> {
+pub(crate) fn line(text: &[u8]) -> Result<Change, FeedError> {
     let parsed: RawLine<'_> =
         serde_json::from_slice(text).map_err(|error| malformed(&error.to_string(), text))?;
     match parsed {
@@ -237,7 +253,7 @@ pub(crate) fn line(text: &[u8]) -> Result<Line, FeedError> {
             if parsed.removed {
                 revs.remove(0);
             }
-            Ok(Line::Row(Row {
+            Ok(Change::Row(Row {
                 seq: Seq::from_raw(seq),
                 id,
                 revs: revs.into_iter().map(|change| change.rev).collect(),
@@ -247,7 +263,7 @@ pub(crate) fn line(text: &[u8]) -> Result<Line, FeedError> {
         RawLine {
             last_seq: Some(seq),
             ..
-        } => Ok(Line::LastSeq(Seq::from_raw(seq))),
+        } => Ok(Change::LastSeq(Seq::from_raw(seq))),
         _ => Err(malformed("neither a row nor a last_seq", text)),
     }
 }
@@ -269,12 +285,12 @@ fn beginning(text: &[u8]) -> String {
 mod tests {
     use super::*;
 
-    fn next(parser: &mut FeedParser) -> Result<Option<Line>, FeedError> {
+    fn next(parser: &mut FeedParser) -> Result<Option<Change>, FeedError> {
         let text = parser.next_text()?;
         text.map(|text| line(&text)).transpose()
     }
 
-    fn read(framing: Framing, text: &str, size: usize) -> Result<Vec<Line>, FeedError> {
+    fn read(framing: Framing, text: &str, size: usize) -> Result<Vec<Change>, FeedError> {
         let mut parser = FeedParser::new(framing);
         let mut lines = Vec::new();
         for piece in text.as_bytes().chunks(size) {
@@ -287,8 +303,8 @@ mod tests {
         Ok(lines)
     }
 
-    fn row(seq: &str, id: &str, revs: &[&str]) -> Line {
-        Line::Row(Row {
+    fn row(seq: &str, id: &str, revs: &[&str]) -> Change {
+        Change::Row(Row {
             seq: serde_json::from_str::<Seq>(seq).unwrap(),
             id: id.to_owned(),
             revs: revs.iter().map(|rev| (*rev).to_owned()).collect(),
@@ -327,7 +343,7 @@ mod tests {
             {\"last_seq\":\"7-x\",\"pending\":3}\n";
         for size in 1..text.len() {
             let lines = read(Framing::Continuous, text, size).unwrap();
-            let marker = Line::LastSeq(serde_json::from_str::<Seq>("\"7-x\"").unwrap());
+            let marker = Change::LastSeq(serde_json::from_str::<Seq>("\"7-x\"").unwrap());
             assert_eq!(
                 lines,
                 [row("12345678901234567890123", "a", &["1-x"]), marker]

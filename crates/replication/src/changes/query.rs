@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::endpoint::{Request, encode};
 use crate::filter::{Filter, FilterAt, param_text};
@@ -86,14 +86,15 @@ impl FeedQuery {
                 .endless()
         };
         let get = Request::get("_changes");
-        let post = || Request::post("_changes");
+        let post = |filter: &str, body: Value| {
+            let request = Request::post("_changes").query("filter", filter);
+            common(request).json(body.to_string())
+        };
         match &self.options.filter {
             Filter::All => common(get),
             _ if self.filters_here => common(get),
-            Filter::DocIds(ids) => common(post().query("filter", "_doc_ids"))
-                .json(json!({ "doc_ids": ids }).to_string()),
-            Filter::Selector(selector) => common(post().query("filter", "_selector"))
-                .json(json!({ "selector": selector }).to_string()),
+            Filter::DocIds(ids) => post("_doc_ids", json!({ "doc_ids": ids })),
+            Filter::Selector(selector) => post("_selector", json!({ "selector": selector })),
             Filter::BuiltIn { name, query_params } => {
                 let json_keys: &[&str] = match name.as_str() {
                     "_view" => &VIEW_KEYS,

@@ -12,6 +12,8 @@ use std::rc::Rc;
 
 use tokio::sync::Notify;
 
+use super::feed::Change;
+
 /// The limits of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueLimits {
@@ -32,14 +34,21 @@ impl QueueLimits {
     }
 }
 
-/// An item of the queue.
-pub trait QueueItem {
-    /// Returns its approximate size in bytes.
-    fn bytes(&self) -> usize;
+/// Returns the approximate size of an item in bytes.
+fn bytes_of(item: &Change) -> usize {
+    const FIXED: usize = 100;
+    let of_row = match item {
+        Change::Row(row) => {
+            let revs: usize = row.revs.iter().map(|rev| rev.len() + 24).sum();
+            row.id.len() + revs
+        }
+        Change::LastSeq(_) => 0,
+    };
+    FIXED + item.seq().as_json().len() + of_row
 }
 
-struct Queue<T> {
-    items: RefCell<VecDeque<T>>,
+struct Queue {
+    items: RefCell<VecDeque<Change>>,
     bytes: Cell<usize>,
     limits: QueueLimits,
     /// The producer has closed the queue.
@@ -52,19 +61,19 @@ struct Queue<T> {
     drained: Notify,
 }
 
-impl<T> Queue<T> {
+impl Queue {
     fn is_full(&self) -> bool {
         self.items.borrow().len() >= self.limits.items || self.bytes.get() >= self.limits.bytes
     }
 }
 
 /// The reader's end.
-pub struct Producer<T>(Rc<Queue<T>>);
+pub struct Producer(Rc<Queue>);
 
 /// The manager's end.
-pub struct Consumer<T>(Rc<Queue<T>>);
+pub struct Consumer(Rc<Queue>);
 
-pub fn bounded<T: QueueItem>(limits: QueueLimits) -> (Producer<T>, Consumer<T>) {
+pub fn bounded(limits: QueueLimits) -> (Producer, Consumer) {
     let queue = Rc::new(Queue {
         items: RefCell::default(),
         bytes: Cell::default(),
@@ -77,9 +86,9 @@ pub fn bounded<T: QueueItem>(limits: QueueLimits) -> (Producer<T>, Consumer<T>) 
     (Producer(Rc::clone(&queue)), Consumer(queue))
 }
 
-impl<T: QueueItem> Producer<T> {
+impl Producer {
     /// Waits for room and adds an item. Returns `false` if the consumer is gone.
-    pub(crate) async fn put(&self, item: T) -> bool {
+    pub(crate) async fn put(&self, item: Change) -> bool {
         let queue = &*self.0;
         while !queue.unwanted.get() && queue.is_full() {
             queue.drained.notified().await;
@@ -87,7 +96,7 @@ impl<T: QueueItem> Producer<T> {
         if queue.unwanted.get() {
             return false;
         }
-        queue.bytes.set(queue.bytes.get() + item.bytes());
+        queue.bytes.set(queue.bytes.get() + bytes_of(&item));
         queue.items.borrow_mut().push_back(item);
         queue.filled.notify_one();
         true
@@ -100,9 +109,9 @@ impl<T: QueueItem> Producer<T> {
     }
 }
 
-impl<T: QueueItem> Consumer<T> {
+impl Consumer {
     /// Waits for items and takes at most `most`; none at the end.
-    pub async fn take(&self, most: usize) -> Vec<T> {
+    pub async fn take(&self, most: usize) -> Vec<Change> {
         let queue = &*self.0;
         while queue.items.borrow().is_empty() {
             if queue.complete.get() {
@@ -112,15 +121,15 @@ impl<T: QueueItem> Consumer<T> {
         }
         let mut items = queue.items.borrow_mut();
         let count = items.len().min(most.max(1));
-        let taken: Vec<T> = items.drain(..count).collect();
-        let bytes: usize = taken.iter().map(QueueItem::bytes).sum();
+        let taken: Vec<Change> = items.drain(..count).collect();
+        let bytes: usize = taken.iter().map(bytes_of).sum();
         queue.bytes.set(queue.bytes.get() - bytes);
         queue.drained.notify_one();
         taken
     }
 }
 
-impl<T> Drop for Consumer<T> {
+impl Drop for Consumer {
     fn drop(&mut self) {
         self.0.unwanted.set(true);
         self.0.drained.notify_one();
@@ -134,14 +143,17 @@ mod tests {
     use tokio::time::timeout;
 
     use super::*;
+    use crate::seq::Seq;
 
-    impl QueueItem for usize {
-        fn bytes(&self) -> usize {
-            *self
-        }
+    /// Returns an item of this size.
+    fn item(bytes: usize) -> Change {
+        let empty = bytes_of(&Change::LastSeq(Seq::from_value(&"".into())));
+        let item = Change::LastSeq(Seq::from_value(&"x".repeat(bytes - empty).into()));
+        assert_eq!(bytes_of(&item), bytes);
+        item
     }
 
-    async fn is_full(producer: &Producer<usize>, item: usize) -> bool {
+    async fn is_full(producer: &Producer, item: Change) -> bool {
         // Paused time passes only when nothing else can happen.
         timeout(Duration::from_secs(1), producer.put(item))
             .await
@@ -152,38 +164,41 @@ mod tests {
     async fn either_limit_blocks_the_producer() {
         let (producer, consumer) = bounded(QueueLimits {
             items: 3,
-            bytes: 100,
+            bytes: 10_000,
         });
         for _ in 0..3 {
-            assert!(producer.put(1).await);
+            assert!(producer.put(item(200)).await);
         }
-        assert!(is_full(&producer, 1).await);
-        assert_eq!(consumer.take(2).await, [1, 1]);
-        assert!(producer.put(99).await);
-        assert!(is_full(&producer, 1).await, "100 bytes are in it");
-        assert_eq!(consumer.take(500).await, [1, 99]);
+        assert!(is_full(&producer, item(200)).await);
+        assert_eq!(consumer.take(2).await, [item(200), item(200)]);
+        assert!(producer.put(item(9_800)).await);
         assert!(
-            producer.put(1000).await,
+            is_full(&producer, item(200)).await,
+            "10,000 bytes are in it"
+        );
+        assert_eq!(consumer.take(500).await, [item(200), item(9_800)]);
+        assert!(
+            producer.put(item(100_000)).await,
             "an item beyond the limit passes alone"
         );
-        assert!(is_full(&producer, 1).await);
+        assert!(is_full(&producer, item(200)).await);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_taker_gets_what_there_is_and_then_the_end() {
         let (producer, consumer) = bounded(QueueLimits::of(4, 500));
         let waiting = async { consumer.take(500).await };
-        let putting = async { producer.put(7).await };
-        assert_eq!(tokio::join!(waiting, putting), (vec![7], true));
-        producer.put(8).await;
+        let putting = async { producer.put(item(700)).await };
+        assert_eq!(tokio::join!(waiting, putting), (vec![item(700)], true));
+        producer.put(item(800)).await;
         producer.close();
-        assert_eq!(consumer.take(500).await, [8]);
+        assert_eq!(consumer.take(500).await, [item(800)]);
         assert!(consumer.take(500).await.is_empty());
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_producer_that_vanished_is_not_the_end() {
-        let (producer, consumer) = bounded::<usize>(QueueLimits::of(1, 1));
+        let (producer, consumer) = bounded(QueueLimits::of(1, 1));
         drop(producer);
         let taken = timeout(Duration::from_secs(3600), consumer.take(1)).await;
         assert!(taken.is_err());
@@ -192,9 +207,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_producer_learns_that_the_consumer_is_gone() {
         let (producer, consumer) = bounded(QueueLimits { items: 1, bytes: 1 });
-        assert!(producer.put(1).await);
+        assert!(producer.put(item(200)).await);
         let dropping = async move { drop(consumer) };
-        let (put, ()) = tokio::join!(producer.put(1), dropping);
+        let (put, ()) = tokio::join!(producer.put(item(200)), dropping);
         assert!(!put);
     }
 

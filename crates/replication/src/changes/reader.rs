@@ -14,9 +14,9 @@ use std::time::Duration;
 use slog::{Logger, info, warn};
 use tokio::time::{Instant, sleep};
 
-use super::feed::{FeedError, FeedParser, Framing, Line, Row, line};
+use super::feed::{Change, FeedError, FeedParser, Framing, Row, line};
 use super::query::FeedQuery;
-use super::queue::{Producer, QueueItem};
+use super::queue::Producer;
 use crate::counters::{Counter, RunCounters};
 use crate::crash::{Answered, Crash};
 use crate::db_updates::{Subscription, Turn};
@@ -36,45 +36,6 @@ const CLOSED_WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// The remedy if a source fails because it does not support selectors; express-pouchdb 4.2 even exits.
 const SELECTORS: &str = " (if the source does not know selectors, match them here: --filter-at settee, in a document \"filter_at\": \"settee\")";
-
-/// An entry of the queue.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Change {
-    /// A document changed.
-    Row(Row),
-    /// Nothing to replicate up to here.
-    Marker(Seq),
-}
-
-impl Change {
-    pub fn seq(&self) -> &Seq {
-        match self {
-            Self::Row(row) => &row.seq,
-            Self::Marker(seq) => seq,
-        }
-    }
-
-    /// Returns the row, if it is one.
-    pub fn into_row(self) -> Option<Row> {
-        match self {
-            Self::Row(row) => Some(row),
-            Self::Marker(_) => None,
-        }
-    }
-}
-
-impl QueueItem for Change {
-    fn bytes(&self) -> usize {
-        const FIXED: usize = 100;
-        match self {
-            Self::Row(row) => {
-                let revs: usize = row.revs.iter().map(|rev| rev.len() + 24).sum();
-                FIXED + row.id.len() + row.seq.as_json().len() + revs
-            }
-            Self::Marker(seq) => FIXED + seq.as_json().len(),
-        }
-    }
-}
 
 /// See the module's documentation.
 pub struct ChangesReader {
@@ -138,7 +99,7 @@ impl ChangesReader {
     /// [`Crash::ChangesReqFailed`] after more failures than `retries`, or why the database cannot be opened if the last
     /// one was a 404; [`Crash::DbNotFound`] once a subscription reports that the database was deleted;
     /// [`Crash::MaxBackoff`]; [`Crash::ReplicationAuthError`].
-    pub async fn run(mut self, queue: Producer<Change>) -> Result<(), Crash> {
+    pub async fn run(mut self, queue: Producer) -> Result<(), Crash> {
         let mut left = self.retries;
         let mut backoff = BACKOFF;
         loop {
@@ -218,7 +179,7 @@ impl ChangesReader {
         closed.unwrap_or(Crash::ChangesReqFailed(answered))
     }
 
-    async fn read_feed(&mut self, queue: &Producer<Change>) -> Result<FeedEnd, Interrupted> {
+    async fn read_feed(&mut self, queue: &Producer) -> Result<FeedEnd, Interrupted> {
         let mut reply = self.source.stream(self.query.request(&self.since)).await?;
         // Headers keep their read buffer, which would only cost an idle feed memory.
         reply.headers = HeaderMap::new();
@@ -246,7 +207,7 @@ impl ChangesReader {
         &mut self,
         asked: SentRequest,
         mut body: BodyStream,
-        queue: &Producer<Change>,
+        queue: &Producer,
     ) -> Result<FeedEnd, Interrupted> {
         let framing = if self.query.continuous {
             Framing::Continuous
@@ -273,7 +234,7 @@ impl ChangesReader {
             (Ok(last), Framing::Normal) => {
                 // For a filtered feed, the next read need not begin at the last row.
                 if let (Some(last), Some(_)) = (last, &self.subscription)
-                    && !self.take(Line::LastSeq(last), queue).await
+                    && !self.take(Change::LastSeq(last), queue).await
                 {
                     return Ok(FeedEnd::Unwanted);
                 }
@@ -291,18 +252,18 @@ impl ChangesReader {
 
     /// Queues a row or marker, and skips a document that must not be replicated. Returns `false` if the manager has
     /// ended.
-    async fn take(&mut self, line: Line, queue: &Producer<Change>) -> bool {
+    async fn take(&mut self, line: Change, queue: &Producer) -> bool {
         let row = match line {
-            Line::LastSeq(seq) if seq == self.since => return true,
+            Change::LastSeq(seq) if seq == self.since => return true,
             // A `last_seq` among the rows of a normal feed is ignored.
-            Line::LastSeq(_) if !self.query.continuous && self.subscription.is_none() => {
+            Change::LastSeq(_) if !self.query.continuous && self.subscription.is_none() => {
                 return true;
             }
-            Line::LastSeq(seq) => {
+            Change::LastSeq(seq) => {
                 self.since = seq.clone();
-                return queue.put(Change::Marker(seq)).await;
+                return queue.put(Change::LastSeq(seq)).await;
             }
-            Line::Row(row) => row,
+            Change::Row(row) => row,
         };
         if let Some(subscription) = &mut self.subscription {
             subscription.release();

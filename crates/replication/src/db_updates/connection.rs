@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep};
 use super::Server;
 use super::subscribers::Update;
 use crate::changes::feed::{FeedParser, Framing};
-use crate::endpoint::{Backoff, Chunks, Endpoint, Request, StatusCode, WAIT_MIN};
+use crate::endpoint::{Backoff, Chunks, Endpoint, Request, StatusCode, WAIT_MIN, lock};
 
 /// Maximum delay before a reconnect.
 const WAIT_MAX: Duration = Duration::from_secs(30);
@@ -50,7 +50,7 @@ struct Following(Arc<Server>);
 
 impl Drop for Following {
     fn drop(&mut self) {
-        self.0.wake(|all| all.left(Instant::now()));
+        lock(&self.0.subscribers).left(Instant::now());
     }
 }
 
@@ -59,7 +59,7 @@ pub(super) async fn follow(server: Arc<Server>, endpoint: Endpoint) {
     let following = Following(server);
     let server = &*following.0;
     let unwanted = async {
-        while !server.subscribers(|all| all.is_empty()) {
+        while !lock(&server.subscribers).is_empty() {
             server.unwanted.notified().await;
         }
     };
@@ -76,18 +76,19 @@ async fn follow_again(server: &Server, endpoint: &Endpoint) {
         let began = Instant::now();
         match follow_once(server, endpoint).await {
             Ended::Refused(why) => {
-                if !server.subscribers(|all| all.is_refused()) {
+                if !lock(&server.subscribers).is_refused() {
                     warn!(endpoint.logger(), "a source does not report which of its databases change: replications use their own feeds";
                           "server" => endpoint.url(), "error" => &why, "remedy" => REMEDY);
                 }
                 let why = format!("a feed of its own, because of {why}; {REMEDY}");
-                return server.wake(|all| all.refused(&why, Instant::now()));
+                lock(&server.subscribers).refused(&why, Instant::now());
+                return;
             }
             Ended::Lost(why) => {
                 info!(endpoint.logger(), "the connection that reports changed databases was lost, and is reopened";
                       "server" => endpoint.url(), "error" => &why);
                 let why = format!("a feed of its own until there is a connection: {why}");
-                server.wake(|all| all.failed(&why, Instant::now()));
+                lock(&server.subscribers).failed(&why, Instant::now());
             }
         }
         if began.elapsed() >= STEADY {
@@ -114,7 +115,7 @@ async fn follow_once(server: &Server, endpoint: &Endpoint) -> Ended {
         let status = reply.status.as_u16();
         return Ended::Refused(format!("{asked}: {status}: {}", reply.excerpt().await));
     }
-    server.wake(|all| all.opened());
+    lock(&server.subscribers).opened();
     let lost = |why: &dyn Display| Ended::Lost(format!("{asked}: {why}"));
     let mut parser = FeedParser::new(Framing::Continuous);
     let mut body = reply.body;
@@ -132,7 +133,7 @@ async fn follow_once(server: &Server, endpoint: &Endpoint) -> Ended {
             };
             // Any other object is a last_seq or an error, sent just before the end.
             if let Ok(line) = serde_json::from_slice::<Line<'_>>(&text) {
-                server.wake(|all| all.told(&line.db_name, line.update));
+                lock(&server.subscribers).told(&line.db_name, line.update);
             }
         }
     }

@@ -55,16 +55,10 @@ pub(crate) struct Servers(Mutex<FxHashMap<EndpointSpec, Weak<Server>>>);
 
 /// A server with one set of credentials, and its subscribers.
 struct Server {
-    waiting: Mutex<Waiting>,
+    subscribers: Mutex<Subscribers>,
     reads: Arc<Semaphore>,
     /// Notified when the last subscriber has left.
     unwanted: Notify,
-}
-
-#[derive(Default)]
-struct Waiting {
-    subscribers: Subscribers,
-    bells: FxHashMap<SubscriberId, Arc<Notify>>,
 }
 
 impl Servers {
@@ -75,28 +69,12 @@ impl Servers {
         }
         servers.retain(|_, server| server.strong_count() > 0);
         let server = Arc::new(Server {
-            waiting: Mutex::default(),
+            subscribers: Mutex::default(),
             reads: Arc::new(Semaphore::new(READS_MAX)),
             unwanted: Notify::new(),
         });
         servers.insert(spec.clone(), Arc::downgrade(&server));
         server
-    }
-}
-
-impl Server {
-    /// Runs `act`, and wakes the subscribers that it returns.
-    fn wake(&self, act: impl FnOnce(&mut Subscribers) -> Vec<SubscriberId>) {
-        let mut waiting = lock(&self.waiting);
-        for id in act(&mut waiting.subscribers) {
-            if let Some(bell) = waiting.bells.get(&id) {
-                bell.notify_one();
-            }
-        }
-    }
-
-    fn subscribers<T>(&self, act: impl FnOnce(&mut Subscribers) -> T) -> T {
-        act(&mut lock(&self.waiting).subscribers)
     }
 }
 
@@ -133,11 +111,7 @@ impl Subscription {
         };
         let endpoint = http.endpoint(&spec, settings)?;
         let server = http.servers().get(&spec);
-        let bell = Arc::<Notify>::default();
-        let mut waiting = lock(&server.waiting);
-        let id = waiting.subscribers.subscribe(&database);
-        waiting.bells.insert(id, Arc::clone(&bell));
-        drop(waiting);
+        let (id, bell) = lock(&server.subscribers).subscribe(&database);
         Ok(Some(Self {
             server,
             id,
@@ -155,7 +129,7 @@ impl Subscription {
     pub(crate) async fn turn(&mut self) -> Turn {
         self.release();
         if std::mem::take(&mut self.is_reading) {
-            self.server.subscribers(|all| all.set_due(self.id, true));
+            self.set_due(true);
         }
         loop {
             match self.next() {
@@ -175,7 +149,7 @@ impl Subscription {
                 Next::Wait => {
                     let until = self.read_at + READ_EVERY;
                     if timeout_at(until, self.bell.notified()).await.is_err() {
-                        self.server.subscribers(|all| all.set_due(self.id, true));
+                        self.set_due(true);
                     }
                 }
             }
@@ -195,10 +169,10 @@ impl Subscription {
     /// Decides the next step, and opens the connection if there is none.
     fn next(&self) -> Next {
         let now = Instant::now();
-        let (takes, next) = self.server.subscribers(|all| {
-            let takes = all.take_connection(now);
-            (takes, all.next(self.id))
-        });
+        let mut subscribers = lock(&self.server.subscribers);
+        let takes = subscribers.take_connection(now);
+        let next = subscribers.next(self.id);
+        drop(subscribers);
         if takes {
             let following = follow(Arc::clone(&self.server), self.endpoint.clone());
             // Ends with the last subscription, or with its thread: then another subscriber opens a new connection.
@@ -212,9 +186,13 @@ impl Subscription {
             sleep_until(self.read_at + READ_GAP).await;
         }
         self.place = Arc::clone(&self.server.reads).acquire_owned().await.ok();
-        self.server.subscribers(|all| all.set_due(self.id, false));
+        self.set_due(false);
         self.read_at = Instant::now();
         self.is_reading = true;
+    }
+
+    fn set_due(&self, is_due: bool) {
+        lock(&self.server.subscribers).set_due(self.id, is_due);
     }
 
     fn note(&mut self, why: Option<Arc<str>>) {
@@ -227,10 +205,9 @@ impl Subscription {
 
 impl Drop for Subscription {
     fn drop(&mut self) {
-        let mut waiting = lock(&self.server.waiting);
-        waiting.subscribers.leave(self.id);
-        waiting.bells.remove(&self.id);
-        if waiting.subscribers.is_empty() {
+        let mut subscribers = lock(&self.server.subscribers);
+        subscribers.leave(self.id);
+        if subscribers.is_empty() {
             self.server.unwanted.notify_one();
         }
     }

@@ -1,4 +1,4 @@
-//! Decides which replications wait for a server's `_db_updates`, and which read next.
+//! Decides which replications wait for a server's `_db_updates`, and which read next, and wakes them.
 //!
 //! SUMMARY   A subscriber is a replication with one database of the server as its source. It reads when it is *due*:
 //!           initially, when its database was reported, and after each connect.
@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 use serde::Deserialize;
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 /// How long the connection may be lost before subscribers use their own feeds.
@@ -68,6 +69,8 @@ enum Connection {
 #[derive(Debug)]
 struct Subscriber {
     database: Arc<str>,
+    /// Notified when its next step may have changed.
+    bell: Arc<Notify>,
     is_due: bool,
     is_deleted: bool,
 }
@@ -99,10 +102,11 @@ impl Default for Subscribers {
 }
 
 impl Subscribers {
-    /// Adds one; it is due.
-    pub fn subscribe(&mut self, database: &str) -> SubscriberId {
+    /// Adds one; it is due. Returns its id, and what wakes it.
+    pub fn subscribe(&mut self, database: &str) -> (SubscriberId, Arc<Notify>) {
         self.last += 1;
         let database: Arc<str> = database.into();
+        let bell = Arc::<Notify>::default();
         self.by_database
             .entry(Arc::clone(&database))
             .or_default()
@@ -111,11 +115,12 @@ impl Subscribers {
             self.last,
             Subscriber {
                 database,
+                bell: Arc::clone(&bell),
                 is_due: true,
                 is_deleted: false,
             },
         );
-        self.last
+        (self.last, bell)
     }
 
     /// Removes one.
@@ -147,77 +152,70 @@ impl Subscribers {
         !is_refused && !std::mem::replace(&mut self.is_followed, true)
     }
 
-    /// The connection is open. Returns the subscribers to wake: all, since earlier writes are unknown.
-    pub fn opened(&mut self) -> Vec<SubscriberId> {
+    /// The connection is open. Wakes all, since earlier writes are unknown.
+    pub fn opened(&mut self) {
         self.connection = Connection::Up;
         for subscriber in self.all.values_mut() {
             subscriber.is_due = true;
         }
-        self.ids()
+        self.wake_all();
     }
 
-    /// The server reports a database. Returns the subscribers to wake.
-    pub fn told(&mut self, database: &str, update: Update) -> Vec<SubscriberId> {
-        let ids = self.by_database.get(database).cloned().unwrap_or_default();
-        for id in &ids {
+    /// The server reports a database. Wakes its subscribers.
+    pub fn told(&mut self, database: &str, update: Update) {
+        for id in self.by_database.get(database).into_iter().flatten() {
             if let Some(subscriber) = self.all.get_mut(id) {
                 subscriber.is_due = true;
                 subscriber.is_deleted |= update == Update::Deleted;
+                subscriber.bell.notify_one();
             }
         }
-        ids
     }
 
-    /// The connection was lost, or could not be opened. Returns the subscribers to wake: all, once it has been lost
-    /// too long.
-    pub fn failed(&mut self, why: &str, now: Instant) -> Vec<SubscriberId> {
+    /// The connection was lost, or could not be opened. Wakes all, once it has been lost too long.
+    pub fn failed(&mut self, why: &str, now: Instant) {
         match &mut self.connection {
             Connection::Up => {
                 self.connection = Connection::Away {
                     since: Some(now),
                     given_up: None,
                 };
-                Vec::new()
             }
             Connection::Away { since, given_up } => {
                 let since = *since.get_or_insert(now);
-                if given_up.is_some() || now - since < AWAY_MAX {
-                    return Vec::new();
+                if given_up.is_none() && now - since >= AWAY_MAX {
+                    *given_up = Some(why.into());
+                    self.wake_all();
                 }
-                *given_up = Some(why.into());
-                self.ids()
             }
             // The state stays until an attempt succeeds.
-            Connection::Refused { until, .. } => {
-                *until = now + REFUSED_FOR;
-                Vec::new()
-            }
+            Connection::Refused { until, .. } => *until = now + REFUSED_FOR,
         }
     }
 
-    /// The server refuses `_db_updates`. Returns the subscribers to wake: all.
-    pub fn refused(&mut self, why: &str, now: Instant) -> Vec<SubscriberId> {
+    /// The server refuses `_db_updates`. Wakes all.
+    pub fn refused(&mut self, why: &str, now: Instant) {
         self.connection = Connection::Refused {
             until: now + REFUSED_FOR,
             why: why.into(),
         };
-        self.ids()
+        self.wake_all();
     }
 
-    /// The connection is no longer followed. Returns the subscribers to wake; one of them reopens it.
-    pub fn left(&mut self, now: Instant) -> Vec<SubscriberId> {
+    /// The connection is no longer followed. Wakes all, of which one reopens it, unless the server refuses.
+    pub fn left(&mut self, now: Instant) {
         self.is_followed = false;
         match self.connection {
-            Connection::Refused { .. } => Vec::new(),
+            Connection::Refused { .. } => return,
             Connection::Up => {
                 self.connection = Connection::Away {
                     since: Some(now),
                     given_up: None,
                 };
-                self.ids()
             }
-            Connection::Away { .. } => self.ids(),
+            Connection::Away { .. } => {}
         }
+        self.wake_all();
     }
 
     /// Returns a subscriber's next step.
@@ -249,21 +247,35 @@ impl Subscribers {
         }
     }
 
-    fn ids(&self) -> Vec<SubscriberId> {
-        self.all.keys().copied().collect()
+    fn wake_all(&self) {
+        self.all.values().for_each(|one| one.bell.notify_one());
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt;
+
     use super::*;
+
+    /// Returns which subscribers were woken since this was last asked.
+    fn woken<const N: usize>(subscribers: &Subscribers, ids: &[SubscriberId; N]) -> [bool; N] {
+        ids.map(|id| {
+            subscribers.all[&id]
+                .bell
+                .notified()
+                .now_or_never()
+                .is_some()
+        })
+    }
 
     /// Three waiting replications that have read, two of them of the same database.
     fn waiting() -> (Subscribers, [SubscriberId; 3]) {
         let mut subscribers = Subscribers::default();
-        let ids = ["a", "a", "b"].map(|name| subscribers.subscribe(name));
+        let ids = ["a", "a", "b"].map(|name| subscribers.subscribe(name).0);
         assert!(subscribers.take_connection(Instant::now()));
         subscribers.opened();
+        assert_eq!(woken(&subscribers, &ids), [true; 3]);
         ids.iter().for_each(|id| subscribers.set_due(*id, false));
         (subscribers, ids)
     }
@@ -275,21 +287,24 @@ mod tests {
     #[test]
     fn a_new_subscriber_reads_at_once_and_again_when_the_connection_is_made() {
         let mut subscribers = Subscribers::default();
-        let id = subscribers.subscribe("a");
+        let (id, _) = subscribers.subscribe("a");
         assert_eq!(subscribers.next(id), Next::Read);
         subscribers.set_due(id, false);
         assert_eq!(subscribers.next(id), Next::Wait);
-        assert_eq!(subscribers.opened(), [id]);
+        subscribers.opened();
+        assert_eq!(woken(&subscribers, &[id]), [true]);
         assert_eq!(subscribers.next(id), Next::Read);
     }
 
     #[test]
     fn an_update_wakes_only_subscribers_of_its_database() {
         let (mut subscribers, ids) = waiting();
-        assert_eq!(subscribers.told("a", Update::Other), ids[..2]);
+        subscribers.told("a", Update::Other);
+        assert_eq!(woken(&subscribers, &ids), [true, true, false]);
         let expected = [Next::Read, Next::Read, Next::Wait];
         assert_eq!(next(&subscribers, &ids), expected);
-        assert!(subscribers.told("c", Update::Other).is_empty());
+        subscribers.told("c", Update::Other);
+        assert_eq!(woken(&subscribers, &ids), [false; 3]);
     }
 
     #[test]
@@ -304,13 +319,15 @@ mod tests {
     #[test]
     fn all_subscribers_read_once_after_a_reconnect() {
         let (mut subscribers, ids) = waiting();
-        assert!(subscribers.failed("reset", Instant::now()).is_empty());
+        subscribers.failed("reset", Instant::now());
+        assert_eq!(woken(&subscribers, &ids), [false; 3]);
         assert!(
             next(&subscribers, &ids)
                 .iter()
                 .all(|next| *next == Next::Wait)
         );
-        assert_eq!(subscribers.opened(), ids);
+        subscribers.opened();
+        assert_eq!(woken(&subscribers, &ids), [true; 3]);
         assert!(
             next(&subscribers, &ids)
                 .iter()
@@ -330,9 +347,11 @@ mod tests {
         let now = Instant::now();
         subscribers.failed("reset", now);
         let soon = now + AWAY_MAX - Duration::from_secs(1);
-        assert!(subscribers.failed("refused", soon).is_empty());
+        subscribers.failed("refused", soon);
+        assert_eq!(woken(&subscribers, &ids), [false; 3]);
         assert_eq!(subscribers.next(ids[0]), Next::Wait);
-        assert_eq!(subscribers.failed("refused", now + AWAY_MAX), ids);
+        subscribers.failed("refused", now + AWAY_MAX);
+        assert_eq!(woken(&subscribers, &ids), [true; 3]);
         let turns = next(&subscribers, &ids).into_iter().map(|next| match next {
             Next::OwnFeed(why, after) => (why.to_string(), after),
             other => panic!("{other:?}"),
@@ -340,8 +359,10 @@ mod tests {
         let turns: Vec<_> = turns.collect();
         assert!(turns.is_sorted() && turns[0].1 < turns[2].1, "{turns:?}");
         assert_eq!(turns[0].0, "refused");
-        assert!(
-            subscribers.failed("refused", now + AWAY_MAX * 2).is_empty(),
+        subscribers.failed("refused", now + AWAY_MAX * 2);
+        assert_eq!(
+            woken(&subscribers, &ids),
+            [false; 3],
             "subscribers are woken once"
         );
         subscribers.opened();
@@ -352,8 +373,10 @@ mod tests {
     fn a_server_that_refuses_is_retried_only_after_a_while() {
         let (mut subscribers, ids) = waiting();
         let now = Instant::now();
-        assert_eq!(subscribers.refused("403", now), ids);
+        subscribers.refused("403", now);
+        assert_eq!(woken(&subscribers, &ids), [true; 3]);
         subscribers.left(now);
+        assert_eq!(woken(&subscribers, &ids), [false; 3]);
         let own = Next::OwnFeed("403".into(), Duration::ZERO);
         assert_eq!(subscribers.next(ids[0]), own);
         assert!(!subscribers.take_connection(now));
@@ -376,7 +399,8 @@ mod tests {
         let (mut subscribers, ids) = waiting();
         let now = Instant::now();
         assert!(!subscribers.take_connection(now));
-        assert_eq!(subscribers.left(now), ids);
+        subscribers.left(now);
+        assert_eq!(woken(&subscribers, &ids), [true; 3]);
         assert!(subscribers.take_connection(now));
         assert!(!subscribers.take_connection(now));
     }
@@ -405,6 +429,6 @@ mod tests {
             subscribers.leave(id);
         }
         assert!(subscribers.is_empty() && subscribers.by_database.is_empty());
-        assert!(subscribers.told("a", Update::Other).is_empty());
+        subscribers.told("a", Update::Other);
     }
 }

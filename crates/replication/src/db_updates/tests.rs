@@ -35,8 +35,8 @@ fn connected<const N: usize>() -> [Subscription; N] {
     let http = http();
     let all = std::array::from_fn(|n| subscribe(&http, &format!("http://s/db-{n}"), quiet()));
     let server = &all[0].server;
-    assert!(server.subscribers(|all| all.take_connection(Instant::now())));
-    server.wake(|all| all.opened());
+    assert!(lock(&server.subscribers).take_connection(Instant::now()));
+    lock(&server.subscribers).opened();
     all
 }
 
@@ -80,12 +80,12 @@ async fn a_fallback_feed_is_reported_with_its_reason_and_its_end() {
     let listener: FeedListener = Rc::new(move |why| listener.borrow_mut().push(why));
     let mut one = subscribe(&http(), "http://s/db", listener);
     let server = Arc::clone(&one.server);
-    assert!(server.subscribers(|all| all.take_connection(Instant::now())));
-    server.wake(|all| all.refused("403", Instant::now()));
+    assert!(lock(&server.subscribers).take_connection(Instant::now()));
+    lock(&server.subscribers).refused("403", Instant::now());
     for _ in 0..2 {
         assert_eq!(one.turn().await, Turn::OwnFeed);
     }
-    server.wake(|all| all.opened());
+    lock(&server.subscribers).opened();
     assert_eq!(one.turn().await, Turn::Short);
     assert_eq!(*told.borrow(), [Some("403".into()), None]);
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
-use futures_util::{Stream, StreamExt, TryStreamExt};
+use futures_util::{StreamExt, TryStreamExt};
 use reqwest::Response;
 use tokio::time::{Instant, timeout_at};
 
@@ -28,19 +28,6 @@ pub(crate) enum RequestBody {
         /// The bytes. An error aborts the request.
         stream: BoxStream<'static, Result<Bytes, BodyFailed>>,
     },
-}
-
-impl RequestBody {
-    /// Makes a body of a stream.
-    pub fn stream(
-        length: u64,
-        stream: impl Stream<Item = Result<Bytes, BodyFailed>> + Send + 'static,
-    ) -> Self {
-        Self::Stream {
-            length,
-            stream: stream.boxed(),
-        }
-    }
 }
 
 /// Why a body ended early. The reader decides whether to retry.
@@ -106,13 +93,12 @@ pub(crate) async fn collect(
 /// The body of a streamed response. Holds one of the endpoint's connections until it has ended or is dropped. Fails
 /// if nothing arrives within the connection timeout, or at the deadline of the request.
 pub(crate) struct BodyStream {
-    /// `None` once it has ended.
-    body: Option<BoxStream<'static, reqwest::Result<Bytes>>>,
+    /// The body, and its connection; `None` once it has ended.
+    body: Option<(BoxStream<'static, reqwest::Result<Bytes>>, Permit)>,
     /// Maximum silence.
     silence: Duration,
     /// The deadline for the whole body.
     deadline: Option<Instant>,
-    permit: Option<Permit>,
 }
 
 impl BodyStream {
@@ -126,10 +112,9 @@ impl BodyStream {
             .bytes_stream()
             .try_filter(|piece| ready(!piece.is_empty()));
         Self {
-            body: Some(pieces.boxed()),
+            body: Some((pieces.boxed(), permit)),
             silence,
             deadline,
-            permit: Some(permit),
         }
     }
 
@@ -157,7 +142,7 @@ impl BodyStream {
 impl Chunks for BodyStream {
     /// Only time spent in this call counts as silence.
     async fn chunk(&mut self) -> Result<Option<Bytes>, BodyFailed> {
-        let Some(body) = &mut self.body else {
+        let Some((body, _)) = &mut self.body else {
             return Ok(None);
         };
         let silent = Instant::now() + self.silence;
@@ -172,7 +157,6 @@ impl Chunks for BodyStream {
         };
         if !matches!(piece, Ok(Some(_))) {
             self.body = None;
-            self.permit = None;
         }
         piece
     }

@@ -74,7 +74,7 @@ pub(super) struct Pools {
 
 impl Pools {
     /// Returns the pool of one route.
-    pub fn get(&mut self, clients: &Arc<Clients>, route: &Route) -> Result<Client, String> {
+    pub fn get(&mut self, clients: &Arc<Clients>, route: &Route) -> reqwest::Result<Client> {
         let is_current = |known| Arc::ptr_eq(known, clients);
         // Requests in flight keep their pools; others are rebuilt on demand.
         if !self.clients.as_ref().is_some_and(is_current) || self.by_route.len() >= POOLS_MAX {
@@ -123,14 +123,16 @@ impl Clients {
         }
         built
             .map(|_| clients)
-            .map_err(|problem| HttpConfigError::new("verify_ssl_certificates", problem))
+            .map_err(|error| HttpConfigError::new("verify_ssl_certificates", describe(&error)))
     }
 
-    fn build(&self, route: &Route) -> Result<Client, String> {
-        self.try_build(route).map_err(|error| describe(&error))
+    /// Reads certificates again, with this configuration.
+    pub fn with(&self, config: HttpConfig) -> Result<Self, HttpConfigError> {
+        let connections = Arc::clone(&self.connections);
+        Self::new(config, self.guard.listening.clone(), connections)
     }
 
-    fn try_build(&self, route: &Route) -> reqwest::Result<Client> {
+    fn build(&self, route: &Route) -> reqwest::Result<Client> {
         let connections = Arc::clone(&self.connections);
         let counted = layer_fn(move |connector| Counted {
             connector,
@@ -178,16 +180,14 @@ fn install_provider() {
 }
 
 fn proxy_of(spec: &ProxySpec) -> reqwest::Result<Proxy> {
-    let plain = spec.url();
-    let url = match (url::Url::parse(&plain), spec.auth()) {
-        (Ok(mut url), Some(auth)) => {
-            // User and password are percent-encoded here; in CouchDB's proxy URLs they are literal.
-            let _ = url.set_username(&super::encode(&auth.user));
-            let _ = url.set_password(Some(&super::encode(&auth.password)));
-            url.to_string()
-        }
-        _ => plain,
+    let Some(mut url) = spec.parsed() else {
+        return Proxy::all(spec.url());
     };
+    if let Some(auth) = spec.auth() {
+        // User and password are percent-encoded here; in CouchDB's proxy URLs they are literal.
+        let _ = url.set_username(&super::encode(&auth.user));
+        let _ = url.set_password(Some(&super::encode(&auth.password)));
+    }
     Proxy::all(url)
 }
 

@@ -11,8 +11,8 @@ const NAME: &str = "AuthSession";
 
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct SessionCookie {
-    /// A secret.
-    pub value: String,
+    /// The value of the header `Cookie`. It is a secret.
+    pub header: String,
     pub max_age: Option<Duration>,
 }
 
@@ -38,14 +38,9 @@ impl SessionCookie {
             .and_then(|(_, seconds)| seconds.parse().ok())
             .map(Duration::from_secs);
         Some(Self {
-            value: value.to_owned(),
+            header: format!("{NAME}={value}"),
             max_age,
         })
-    }
-
-    /// Returns the value of the header `Cookie`. It is a secret.
-    pub fn header(&self) -> String {
-        format!("{NAME}={}", self.value)
     }
 }
 
@@ -55,7 +50,8 @@ mod tests {
 
     fn parse(header: &str) -> Option<(String, Option<u64>)> {
         let cookie = SessionCookie::parse(header)?;
-        Some((cookie.value, cookie.max_age.map(|age| age.as_secs())))
+        let value = cookie.header.strip_prefix("AuthSession=")?;
+        Some((value.to_owned(), cookie.max_age.map(|age| age.as_secs())))
     }
 
     #[test]

@@ -24,7 +24,7 @@ use crate::endpoint::rules::{EndpointDenied, EndpointRules};
 #[derive(Clone)]
 pub(super) struct Guard {
     rules: Arc<EndpointRules>,
-    listening: Listening,
+    pub listening: Listening,
 }
 
 /// The ports of a connection that a rule names, kept for the resolver, which gets a name without a port.

@@ -12,6 +12,7 @@ use url::Url;
 use super::clients::{Clients, Override, Pools, Route};
 use super::config::{HttpConfig, HttpConfigError, HttpSettings};
 use super::connections::{Connections, ConnectionsMax};
+use super::errors::describe;
 use super::limiter::Limiter;
 use super::pace::{Paces, SlowServer};
 use super::{Cause, Endpoint, RequestFailed};
@@ -40,7 +41,6 @@ struct Shared {
     clients: Mutex<Current>,
     limiter: Mutex<Limiter>,
     paces: Mutex<Paces>,
-    listening: Listening,
     servers: Servers,
     connections: Arc<Connections>,
     started: Instant,
@@ -92,13 +92,12 @@ impl Http {
         logger: &slog::Logger,
     ) -> Result<Self, HttpConfigError> {
         let connections = Arc::<Connections>::default();
+        let clients = Clients::new(config, listening, Arc::clone(&connections))?;
+        warn_of(&clients, logger);
         let shared = Shared {
-            clients: Mutex::new(
-                read_clients(config, listening.clone(), &connections, logger)?.into(),
-            ),
+            clients: Mutex::new(clients.into()),
             limiter: Mutex::default(),
             paces: Mutex::default(),
-            listening,
             servers: Servers::default(),
             connections,
             started: Instant::now(),
@@ -127,13 +126,12 @@ impl Http {
     /// # Errors
     /// See [`Http::new`]; nothing is changed then.
     pub fn configure(&self, config: HttpConfig) -> Result<(), HttpConfigError> {
-        if lock(&self.shared.clients).clients.config == config {
-            return Ok(());
+        let current = Arc::clone(&lock(&self.shared.clients).clients);
+        if current.config != config {
+            let clients = current.with(config)?;
+            warn_of(&clients, &self.shared.logger);
+            *lock(&self.shared.clients) = clients.into();
         }
-        let shared = &self.shared;
-        let (listening, connections) = (shared.listening.clone(), &shared.connections);
-        let clients = read_clients(config, listening, connections, &shared.logger)?;
-        *lock(&shared.clients) = clients.into();
         Ok(())
     }
 
@@ -201,7 +199,7 @@ impl Http {
             proxy: proxy.cloned(),
             ..Route::default()
         };
-        let asked = url.clone();
+        let asked = url;
         let mut url = url.clone();
         let mut host = None;
         if proxy.is_none()
@@ -231,7 +229,7 @@ impl Http {
         let guard = &clients.guard;
         match &route.target_override {
             // The resolver knows the port of the target.
-            Some(_) => drop(guard.ports(&asked, None, true)?),
+            Some(_) => drop(guard.ports(asked, None, true)?),
             None => {
                 let through = proxy.and_then(ProxySpec::parsed);
                 let is_looked_up_here = through.as_ref().is_none_or(|url| url.scheme() == "socks5");
@@ -240,7 +238,7 @@ impl Http {
         }
         let client = lock(&self.pools)
             .get(&clients, &route)
-            .map_err(Cause::Invalid)?;
+            .map_err(|error| Cause::Invalid(describe(&error)))?;
         Ok(Connection { client, url, host })
     }
 
@@ -261,12 +259,8 @@ impl Http {
     /// been set meanwhile: its certificates were read when it was set.
     fn read_certificates_again(&self, clients: Arc<Clients>) {
         let http = self.clone();
-        let config = clients.config.clone();
-        let listening = self.shared.listening.clone();
-        let connections = Arc::clone(&self.shared.connections);
-        let reading = blocking::run("certificates", move || {
-            Clients::new(config, listening, connections)
-        });
+        let known = Arc::clone(&clients);
+        let reading = blocking::run("certificates", move || known.with(known.config.clone()));
         // Ends once the files are read.
         tokio::spawn(async move {
             let read = reading.await.map_err(|error| error.to_string());
@@ -298,13 +292,8 @@ impl fmt::Debug for Http {
     }
 }
 
-fn read_clients(
-    config: HttpConfig,
-    listening: Listening,
-    connections: &Arc<Connections>,
-    logger: &slog::Logger,
-) -> Result<Clients, HttpConfigError> {
-    let clients = Clients::new(config, listening, Arc::clone(connections))?;
+/// Warns of missing authorities, and of settings that are ignored.
+fn warn_of(clients: &Clients, logger: &slog::Logger) {
     if clients.has_no_authorities {
         slog::warn!(logger, "this machine trusts no certificate authority: https is refused";
             "remedy" => "install ca-certificates, or name a file in [replicator] ssl_trusted_certificates_file");
@@ -314,7 +303,6 @@ fn read_clients(
             "line" => entry,
             "remedy" => "write pattern:port:target:target_port, the pattern without an IPv6 address");
     }
-    Ok(clients)
 }
 
 /// Returns our own headers of every request.

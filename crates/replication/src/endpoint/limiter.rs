@@ -33,7 +33,7 @@ const CLEAN_EVERY: u64 = 50_000;
 const STALE_AFTER: u64 = 25_000;
 
 /// A database and a method.
-type Key = (Arc<str>, Method);
+pub(super) type Key = (Arc<str>, Method);
 
 /// Intervals of requests. All times are milliseconds since the limiter's start.
 #[derive(Debug, Default)]
@@ -53,25 +53,18 @@ struct Interval {
 
 impl Limiter {
     /// Returns how long a request must wait; `None` if it fails, because the interval has reached its limit.
-    pub fn wait(&mut self, url: &Arc<str>, method: &Method, now: u64) -> Option<Duration> {
+    pub fn wait(&mut self, key: &Key, now: u64) -> Option<Duration> {
         self.clean(now);
-        let interval = self
-            .intervals
-            .get(&(url.clone(), method.clone()))
-            .copied()
-            .unwrap_or_default();
+        let interval = self.intervals.get(key).copied().unwrap_or_default();
         let wait = (interval.milliseconds).max(interval.not_before.saturating_sub(now));
         (interval.milliseconds < INTERVAL_MAX).then(|| Duration::from_millis(wait))
     }
 
     /// Records a `Retry-After`. The interval is unaffected: a server that always answers 429 reaches
     /// [`INTERVAL_MAX`].
-    pub fn pause(&mut self, url: &Arc<str>, method: &Method, now: u64, pause: Duration) {
+    pub fn pause(&mut self, key: &Key, now: u64, pause: Duration) {
         let milliseconds = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
-        let interval = self
-            .intervals
-            .entry((url.clone(), method.clone()))
-            .or_default();
+        let interval = self.intervals.entry(key.clone()).or_default();
         interval.not_before = now + milliseconds.min(PAUSE_MAX);
         if interval.milliseconds == 0 {
             interval.updated = now;
@@ -79,12 +72,9 @@ impl Limiter {
     }
 
     /// Records a 429.
-    pub fn failure(&mut self, url: &Arc<str>, method: &Method, now: u64) {
+    pub fn failure(&mut self, key: &Key, now: u64) {
         self.clean(now);
-        let interval = self
-            .intervals
-            .entry((url.clone(), method.clone()))
-            .or_default();
+        let interval = self.intervals.entry(key.clone()).or_default();
         let is_new = interval.milliseconds == 0;
         if !is_new && now.saturating_sub(interval.updated) < IGNORED_WITHIN {
             return;
@@ -99,10 +89,9 @@ impl Limiter {
     }
 
     /// Records an answer other than 429.
-    pub fn success(&mut self, url: &Arc<str>, method: &Method, now: u64) {
+    pub fn success(&mut self, key: &Key, now: u64) {
         self.clean(now);
-        let key = (url.clone(), method.clone());
-        let Some(interval) = self.intervals.get_mut(&key) else {
+        let Some(interval) = self.intervals.get_mut(key) else {
             return;
         };
         let elapsed = now.saturating_sub(interval.updated);
@@ -121,7 +110,7 @@ impl Limiter {
         };
         milliseconds = milliseconds.saturating_sub(less);
         if milliseconds == 0 {
-            self.intervals.remove(&key);
+            self.intervals.remove(key);
             return;
         }
         *interval = Interval {
@@ -148,16 +137,16 @@ impl Limiter {
 mod tests {
     use super::*;
 
-    struct Key {
+    struct Limited {
         limiter: Limiter,
-        url: Arc<str>,
+        key: Key,
     }
 
-    impl Key {
+    impl Limited {
         fn new() -> Self {
             Self {
                 limiter: Limiter::default(),
-                url: "http://h/db/".into(),
+                key: ("http://h/db/".into(), Method::GET),
             }
         }
 
@@ -168,23 +157,23 @@ mod tests {
         }
 
         fn failure(&mut self, now: u64) -> u64 {
-            self.limiter.failure(&self.url, &Method::GET, now);
+            self.limiter.failure(&self.key, now);
             self.interval()
         }
 
         fn success(&mut self, now: u64) -> u64 {
-            self.limiter.success(&self.url, &Method::GET, now);
+            self.limiter.success(&self.key, now);
             self.interval()
         }
 
         fn wait(&mut self, now: u64) -> Option<Duration> {
-            self.limiter.wait(&self.url, &Method::GET, now)
+            self.limiter.wait(&self.key, now)
         }
     }
 
     #[test]
     fn a_new_key_has_no_interval() {
-        let mut key = Key::new();
+        let mut key = Limited::new();
         assert_eq!(key.wait(0), Some(Duration::ZERO));
         assert_eq!((key.success(0), key.success(100)), (0, 0));
         assert!(key.limiter.intervals.is_empty());
@@ -192,7 +181,7 @@ mod tests {
 
     #[test]
     fn the_first_429s_make_the_known_intervals() {
-        let mut key = Key::new();
+        let mut key = Limited::new();
         let intervals: Vec<u64> = (1..=12).map(|nth| key.failure(nth * 100)).collect();
         let known = [24, 29, 35, 42, 50, 60, 72, 86, 103, 124, 149, 179];
         assert_eq!(intervals, known);
@@ -201,10 +190,10 @@ mod tests {
 
     #[test]
     fn retry_after_delays_requests_up_to_a_limit() {
-        let mut key = Key::new();
+        let mut key = Limited::new();
         key.failure(100);
-        let pause = |key: &mut Key, now, seconds| {
-            (key.limiter).pause(&key.url, &Method::GET, now, Duration::from_secs(seconds));
+        let pause = |key: &mut Limited, now, seconds| {
+            (key.limiter).pause(&key.key, now, Duration::from_secs(seconds));
         };
         pause(&mut key, 100, 3);
         assert_eq!(key.wait(100), Some(Duration::from_secs(3)));
@@ -222,12 +211,12 @@ mod tests {
 
     #[test]
     fn a_server_that_always_says_when_to_retry_reaches_the_limit_all_the_same() {
-        let (mut key, mut now, mut failures) = (Key::new(), 0, 0);
+        let (mut key, mut now, mut failures) = (Limited::new(), 0, 0);
         while let Some(wait) = key.wait(now) {
             now += u64::try_from(wait.as_millis()).unwrap() + 80;
             key.failure(now);
             let pause = Duration::from_millis(PAUSE_MAX);
-            (key.limiter).pause(&key.url, &Method::GET, now, pause);
+            (key.limiter).pause(&key.key, now, pause);
             failures += 1;
         }
         assert_eq!(failures, 40);
@@ -235,7 +224,7 @@ mod tests {
 
     #[test]
     fn answers_that_come_together_count_once() {
-        let mut key = Key::new();
+        let mut key = Limited::new();
         assert_eq!(
             (key.failure(0), key.failure(0), key.failure(79)),
             (24, 24, 24)
@@ -245,7 +234,7 @@ mod tests {
 
     #[test]
     fn successes_shorten_the_interval_until_it_is_gone() {
-        let mut key = Key::new();
+        let mut key = Limited::new();
         let series = (key.failure(0), key.success(100), key.success(200));
         assert_eq!(series, (24, 20, 0));
         assert_eq!(key.wait(200), Some(Duration::ZERO));
@@ -263,7 +252,7 @@ mod tests {
             (100, 80),
             (35, 20),
         ] {
-            let mut key = Key::new();
+            let mut key = Limited::new();
             key.failure(0);
             for interval in key.limiter.intervals.values_mut() {
                 interval.milliseconds = before;
@@ -274,7 +263,7 @@ mod tests {
 
     #[test]
     fn time_shortens_the_interval_too() {
-        let mut key = Key::new();
+        let mut key = Limited::new();
         let intervals: Vec<u64> = (1..=30).map(|nth| key.failure(nth * 100)).collect();
         let last = *intervals.last().unwrap();
         assert!(last > 4_000, "{last}");
@@ -285,7 +274,7 @@ mod tests {
 
     #[test]
     fn forty_spaced_429s_reach_the_limit() {
-        let mut key = Key::new();
+        let mut key = Limited::new();
         let mut slept = 0;
         let mut now = 0;
         let mut failures = 0;
@@ -301,7 +290,7 @@ mod tests {
 
     #[test]
     fn an_entry_at_the_limit_stays_until_it_is_cleaned_up() {
-        let mut key = Key::new();
+        let mut key = Limited::new();
         for nth in 0..60 {
             key.failure(nth * 100);
         }
@@ -317,14 +306,15 @@ mod tests {
 
     #[test]
     fn databases_and_methods_have_intervals_of_their_own() {
-        let mut key = Key::new();
+        let mut key = Limited::new();
         key.failure(0);
         assert_eq!(
-            key.limiter.wait(&key.url, &Method::POST, 0),
+            key.limiter.wait(&(key.key.0.clone(), Method::POST), 0),
             Some(Duration::ZERO)
         );
         assert_eq!(
-            key.limiter.wait(&"http://h/other/".into(), &Method::GET, 0),
+            key.limiter
+                .wait(&("http://h/other/".into(), Method::GET), 0),
             Some(Duration::ZERO)
         );
     }

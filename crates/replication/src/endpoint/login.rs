@@ -2,8 +2,7 @@
 //!
 //! SOURCE    couch_replicator_auth_session.
 
-use reqwest::Method;
-use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue};
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use tokio::time::Instant;
 
 use super::body::RequestBody;
@@ -14,7 +13,7 @@ use super::request::is_of_proxy;
 use super::send::TryFailed;
 use super::sending::Sending;
 use super::session::{Credentials, LoggedIn};
-use super::{Cause, Endpoint};
+use super::{Cause, Endpoint, Request};
 
 impl Endpoint {
     /// Returns the credentials of a request; logs in first, if due.
@@ -67,30 +66,20 @@ impl Endpoint {
             form.append_pair("name", &auth.user);
             form.append_pair("password", &auth.password);
         }
-        let mut headers = self.0.headers.clone();
-        headers.insert(
-            CONTENT_TYPE,
-            HeaderValue::from_static("application/x-www-form-urlencoded"),
-        );
+        let content_type = HeaderValue::from_static("application/x-www-form-urlencoded");
+        let mut request = Request::post("")
+            .header(CONTENT_TYPE, content_type)
+            .body(RequestBody::Bytes(form.finish().into()));
         if with_basic && let Some(basic) = &self.0.basic {
-            headers.insert(AUTHORIZATION, basic.clone());
+            request = request.header(AUTHORIZATION, basic.clone());
         }
-        self.of_session(
-            Method::POST,
-            headers,
-            RequestBody::Bytes(form.finish().into()),
-        )
+        self.of_session(request)
     }
 
     /// Builds a request about the session.
-    pub(super) fn of_session(
-        &self,
-        method: Method,
-        headers: HeaderMap,
-        body: RequestBody,
-    ) -> Sending {
+    pub(super) fn of_session(&self, request: Request) -> Sending {
         let url = session_url(&self.0.base_url);
         let shown = shown(url.as_str().as_bytes());
-        Sending::new(method, url, shown, headers, body)
+        self.sending_to(url, shown, request)
     }
 }

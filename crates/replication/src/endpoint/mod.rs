@@ -67,7 +67,6 @@ use self::connections::{Lane, Place};
 use self::excerpt::Secrets;
 use self::http::{headers, sensitive};
 use self::location::Base;
-use self::sending::Sending;
 use self::session::Session;
 use super::spec::{BasicAuth, EndpointSpec, ProxySpec};
 use crate::counters::Counter;
@@ -198,13 +197,13 @@ impl Endpoint {
     }
 
     /// Returns the lane of a request among those of all replications; `None` for a feed.
-    fn lane(&self, sending: &Sending) -> Option<Lane> {
-        let lane = match (self.0.settings.side, sending.inside) {
+    fn lane(&self, request: &Request) -> Option<Lane> {
+        let lane = match (self.0.settings.side, request.inside) {
             (_, true) => Lane::Attachment,
             (Side::Source, false) => Lane::Source,
             (Side::Target, false) => Lane::Target,
         };
-        (!sending.endless).then_some(lane)
+        (!request.endless).then_some(lane)
     }
 
     /// Counts an event of this endpoint in the counters of all replications.

@@ -7,14 +7,10 @@
 
 use std::time::Duration;
 
-use reqwest::Method;
 use serde_json::Value;
 use tokio::time::{Instant, timeout};
 use url::Url;
 
-use super::body::RequestBody;
-use super::http::own_headers;
-use super::sending::Sending;
 use super::session::Credentials;
 use super::{Endpoint, Http, HttpSettings, Reply, Request, RequestFailed, StatusCode};
 use crate::spec::EndpointSpec;
@@ -40,8 +36,9 @@ impl Http {
             return false;
         };
         let shown = root.to_string();
-        let mut asking = Sending::new(Method::GET, root, shown, own_headers(), RequestBody::Empty);
-        asking.trusted = false;
+        let mut asking = endpoint.sending_to(root, shown, Request::get(""));
+        // Without credentials and the user's headers.
+        asking.leave();
         let answer = timeout(
             within,
             endpoint.exchange(&mut asking, &Credentials::Nothing),
@@ -86,10 +83,8 @@ impl Endpoint {
 
     /// Returns whether the server knows the session; assumes so after an unexpected status.
     async fn is_session_known(&self) -> Result<bool, RequestFailed> {
-        let asking = self.of_session(Method::GET, self.0.headers.clone(), RequestBody::Empty);
-        let reply = self
-            .send_whole(asking, self.0.settings.retries, REPLY_BYTES_MAX)
-            .await?;
+        let request = Request::get("").reply_bytes_max(REPLY_BYTES_MAX);
+        let reply = self.send_whole(self.of_session(request)).await?;
         Ok(match reply.status {
             StatusCode::OK => {
                 let about: Value = reply.json().unwrap_or_default();

@@ -239,6 +239,12 @@ pub(crate) struct StreamedReply {
 }
 
 impl StreamedReply {
+    /// Returns request, status and body for display.
+    pub async fn told(self) -> String {
+        let request = format!("{}: {}", self.asked, self.status);
+        format!("{request}: {}", self.excerpt().await)
+    }
+
     /// Reads the beginning of an error's body, for display.
     pub async fn excerpt(self) -> String {
         let body = self.body.read_whole(0, ERROR_BODY_MAX).await;

@@ -7,25 +7,22 @@
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 
-use tokio::sync::Semaphore;
+use blocking::Turns;
 
 /// Maximum number of lookups at a time; more wait.
 const LOOKUPS_MAX: usize = 64;
 
-static LOOKUPS: Semaphore = Semaphore::const_new(LOOKUPS_MAX);
+static LOOKUPS: Turns = Turns::new(LOOKUPS_MAX);
 
 /// Resolves a name.
 ///
 /// # Errors
 /// It has no address, or the system cannot create another thread.
 pub(super) async fn look_up(host: String, port: u16) -> io::Result<Vec<SocketAddr>> {
-    let turn = LOOKUPS.acquire().await.map_err(io::Error::other)?;
-    let found = blocking::run("names", move || {
-        // Held until the lookup ends, even if its caller is gone.
-        let _turn = turn;
-        (host, port).to_socket_addrs().map(Vec::from_iter)
-    });
-    found.await?
+    // Held until the lookup ends, even if its caller is gone.
+    let turn = LOOKUPS.turn().await;
+    let look_up = move || (host, port).to_socket_addrs().map(Vec::from_iter);
+    turn.run("names", look_up).await?
 }
 
 #[cfg(test)]

@@ -127,7 +127,8 @@ impl EndpointRules {
                 .iter()
                 .any(|listener| reaches(*form, port, *listener, &is_here))
         };
-        if forms.iter().any(is_own) && !allowing.iter().any(|entry| entry.names_port()) {
+        let names_port = |entry: &&RuleEntry| entry.port.is_some() && entry.hosts != Hosts::Any;
+        if forms.iter().any(is_own) && !allowing.iter().any(names_port) {
             return denied(Why::Own);
         }
         Ok(())
@@ -234,14 +235,6 @@ fn is_link_local(address: IpAddr) -> bool {
     }
 }
 
-impl Hosts {
-    /// Whether it is a link-local network, or a part of one.
-    fn is_link_local(&self) -> bool {
-        matches!(self, Self::Network(network)
-            if is_link_local(network.network()) && is_link_local(network.broadcast()))
-    }
-}
-
 impl RuleEntry {
     /// Whether it matches a connection to this name, or to one of these addresses, at this port.
     fn is_about(&self, name: Option<&str>, addresses: &[IpAddr], port: Option<u16>) -> bool {
@@ -258,11 +251,6 @@ impl RuleEntry {
         }
     }
 
-    /// Whether it names a port of specific hosts.
-    fn names_port(&self) -> bool {
-        self.port.is_some() && self.hosts != Hosts::Any
-    }
-
     /// Parses `*`, `HOST`, `*.DOMAIN`, an address or a network, each optionally with `:PORT`; IPv6 with a port is in
     /// brackets.
     fn parse(text: &str) -> Option<Self> {
@@ -275,10 +263,11 @@ impl RuleEntry {
                 };
                 (Hosts::Network(network_of(network)?), port)
             }
-            None => match (network_of(text), text.split_once(':')) {
-                (Some(network), _) => (Hosts::Network(network), None),
-                (None, None) => (Hosts::parse(text)?, None),
-                (None, Some((hosts, port))) => (Hosts::parse(hosts)?, Some(port)),
+            None => match text.split_once(':') {
+                Some((hosts, port)) if network_of(text).is_none() => {
+                    (Hosts::parse(hosts)?, Some(port))
+                }
+                _ => (Hosts::parse(text)?, None),
             },
         };
         let port = match port {
@@ -294,6 +283,12 @@ impl RuleEntry {
 }
 
 impl Hosts {
+    /// Whether it is a link-local network, or a part of one.
+    fn is_link_local(&self) -> bool {
+        matches!(self, Self::Network(network)
+            if is_link_local(network.network()) && is_link_local(network.broadcast()))
+    }
+
     fn parse(text: &str) -> Option<Self> {
         if text == "*" {
             return Some(Self::Any);

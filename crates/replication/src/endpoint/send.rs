@@ -4,6 +4,7 @@
 //! DIFFERS   Redirects are bounded. They stay within the origin of the request, or lead to further origins that
 //!           the configuration names; requests to these carry no credentials, cookies or user's headers.
 
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bytes::BytesMut;
@@ -11,7 +12,7 @@ use httpdate::parse_http_date;
 use reqwest::header::{
     AUTHORIZATION, CONNECTION, CONTENT_LENGTH, COOKIE, HOST, HeaderMap, HeaderValue, RETRY_AFTER,
 };
-use reqwest::{Method, Response, StatusCode};
+use reqwest::{Response, StatusCode};
 use tokio::time::{Instant, sleep, timeout};
 use url::Url;
 
@@ -19,6 +20,7 @@ use super::body::BodyStream;
 use super::errors::classify;
 use super::excerpt::shown;
 use super::http::sensitive;
+use super::limiter::Key;
 use super::location::{leads, redirected};
 use super::sending::Sending;
 use super::session::Credentials;
@@ -56,22 +58,15 @@ impl Endpoint {
     /// # Errors
     /// [`RequestFailed`] has the last failure; further retries are up to the job.
     pub async fn request(&self, request: Request) -> Result<Reply, RequestFailed> {
-        let bytes_max = request.reply_bytes_max;
-        let retries = request.retries.unwrap_or(self.0.settings.retries);
-        let sending = self.sending(request)?;
-        self.send_whole(sending, retries, bytes_max).await
+        self.send_whole(self.sending(request)?).await
     }
 
-    pub(super) async fn send_whole(
-        &self,
-        mut sending: Sending,
-        retries: u32,
-        bytes_max: usize,
-    ) -> Result<Reply, RequestFailed> {
-        let mut retries = self.retries(retries);
-        let method = sending.method.clone();
+    pub(super) async fn send_whole(&self, mut sending: Sending) -> Result<Reply, RequestFailed> {
+        let retries = sending.request.retries;
+        let mut retries = self.retries(retries.unwrap_or(self.0.settings.retries));
+        let method = sending.request.method.clone();
         loop {
-            let (cause, wait) = match self.try_whole(&mut sending, bytes_max).await {
+            let (cause, wait) = match self.try_whole(&mut sending).await {
                 Ok(reply) => {
                     self.count(Counter::ResponsesSuccess);
                     return Ok(reply);
@@ -114,22 +109,32 @@ impl Endpoint {
         }
     }
 
+    /// Prepares a request to the database.
     fn sending(&self, request: Request) -> Result<Sending, RequestFailed> {
         let query = [&request.query[..], &request.secret_query].concat();
         let url = self.0.base.url(&request.path, &query).map_err(|problem| {
             RequestFailed::new(&request.method, self.url(), Cause::Invalid(problem))
         })?;
         let shown = shown(self.0.base.shown(&request).as_bytes());
-        let mut headers = self.0.headers.clone();
-        headers.extend(request.headers);
-        Ok(Sending {
-            endless: request.endless,
-            inside: request.inside,
-            ..Sending::new(request.method, url, shown, headers, request.body)
-        })
+        Ok(self.sending_to(url, shown, request))
     }
 
-    async fn try_whole(&self, sending: &mut Sending, bytes_max: usize) -> Result<Reply, TryFailed> {
+    /// Prepares a request to a URL of the database's server.
+    pub(super) fn sending_to(&self, url: Url, shown: String, mut request: Request) -> Sending {
+        let overriding = std::mem::replace(&mut request.headers, self.0.headers.clone());
+        request.headers.extend(overriding);
+        Sending {
+            request,
+            shown,
+            url,
+            spent: false,
+            redirects: 0,
+            renewals: 0,
+            trusted: true,
+        }
+    }
+
+    async fn try_whole(&self, sending: &mut Sending) -> Result<Reply, TryFailed> {
         let StreamedReply {
             asked,
             status,
@@ -140,7 +145,7 @@ impl Endpoint {
             .get(CONTENT_LENGTH)
             .and_then(|length| length.to_str().ok()?.parse().ok());
         let body = body
-            .read_whole(length.unwrap_or(0), bytes_max)
+            .read_whole(length.unwrap_or(0), sending.request.reply_bytes_max)
             .await
             .map_err(|failed| match failed.into() {
                 cause @ Cause::TooLong(_) => TryFailed::Final(cause),
@@ -154,12 +159,13 @@ impl Endpoint {
     }
 
     async fn try_once(&self, sending: &mut Sending) -> Result<StreamedReply, TryFailed> {
-        self.wait_for_rate_limit(&sending.method).await?;
+        let key = (Arc::clone(&self.0.key), sending.request.method.clone());
+        self.wait_for_rate_limit(&key).await?;
         let credentials = self.credentials().await?;
-        let permit = self.permit(self.lane(sending)).await;
+        let permit = self.permit(self.lane(&sending.request)).await;
         let (mut response, deadline) = self.exchange(sending, &credentials).await?;
         let status = response.status();
-        self.slow_down(&sending.method, &response);
+        self.slow_down(&key, &response);
         match status {
             StatusCode::MOVED_PERMANENTLY | StatusCode::FOUND | StatusCode::SEE_OTHER => {
                 sending.follow(&response, self)?;
@@ -184,7 +190,7 @@ impl Endpoint {
         }
         self.0
             .http
-            .limiter(|limiter, now| limiter.success(&self.0.key, &sending.method, now));
+            .limiter(|limiter, now| limiter.success(&key, now));
         let now = Instant::now();
         // Another origin's cookie or refusal does not concern the session.
         let again = sending.trusted
@@ -209,7 +215,7 @@ impl Endpoint {
         };
         let asked = SentRequest {
             endpoint: self.clone(),
-            method: sending.method.clone(),
+            method: sending.request.method.clone(),
             url: sending.shown.clone(),
             epoch,
         };
@@ -223,7 +229,7 @@ impl Endpoint {
     }
 
     /// Delays further requests after a 429, or a 503 with `Retry-After`.
-    fn slow_down(&self, method: &Method, response: &Response) {
+    fn slow_down(&self, key: &Key, response: &Response) {
         let is_429 = match response.status() {
             StatusCode::TOO_MANY_REQUESTS => true,
             StatusCode::SERVICE_UNAVAILABLE => false,
@@ -231,19 +237,19 @@ impl Endpoint {
         };
         self.0.http.limiter(|limiter, now| {
             if is_429 {
-                limiter.failure(&self.0.key, method, now);
+                limiter.failure(key, now);
             }
             if let Some(pause) = retry_after(response.headers()) {
-                limiter.pause(&self.0.key, method, now, pause);
+                limiter.pause(key, now, pause);
             }
         });
     }
 
-    async fn wait_for_rate_limit(&self, method: &Method) -> Result<(), TryFailed> {
+    async fn wait_for_rate_limit(&self, key: &Key) -> Result<(), TryFailed> {
         let wait = self
             .0
             .http
-            .limiter(|limiter, now| limiter.wait(&self.0.key, method, now))
+            .limiter(|limiter, now| limiter.wait(key, now))
             .ok_or(TryFailed::Final(Cause::MaxBackoff))?;
         if !wait.is_zero() {
             sleep(wait).await;
@@ -277,26 +283,27 @@ impl Endpoint {
             .http
             .route(&sending.url, self.0.proxy.as_ref())
             .map_err(TryFailed::Final)?;
-        let mut headers = sending.headers.clone();
+        let endless = sending.request.endless;
+        let mut headers = sending.request.headers.clone();
         if let Some(host) = route.host {
             headers.insert(HOST, host);
         }
         if sending.trusted {
             self.authorize(&mut headers, credentials)?;
         }
-        if self.0.http.connections().are_short() && !sending.endless {
+        if self.0.http.connections().are_short() && !endless {
             headers.insert(CONNECTION, HeaderValue::from_static("close"));
         }
         let silence = self.0.settings.connection_timeout;
         let activity = Activity::new();
         let body = sending.take_body(&mut headers, &activity)?;
-        let mut request = reqwest::Request::new(sending.method.clone(), route.url);
+        let mut request = reqwest::Request::new(sending.request.method.clone(), route.url);
         *request.headers_mut() = headers;
         *request.body_mut() = body;
         let timeout = self
             .0
             .request_timeout
-            .filter(|_| !sending.endless)
+            .filter(|_| !endless)
             .unwrap_or(Duration::MAX);
         let began = Instant::now();
         let deadline = began.checked_add(timeout);
@@ -307,7 +314,7 @@ impl Endpoint {
             () = sleep(timeout) => Err(TryFailed::Retry(Cause::Timeout(timeout))),
         };
         let has_waited = matches!(&response, Ok(_) | Err(TryFailed::Retry(Cause::Timeout(_))));
-        if has_waited && !sending.endless {
+        if has_waited && !endless {
             self.0.http.note_wait(&self.0.server, began.elapsed());
         }
         Ok((response?, deadline))

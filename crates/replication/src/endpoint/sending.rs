@@ -15,54 +15,27 @@ use super::http::own_headers;
 use super::location::{leads, redirected};
 use super::send::TryFailed;
 use super::upload::{Activity, PIECE_BYTES, paced, pieces};
-use super::{Cause, Endpoint};
+use super::{Cause, Endpoint, Request};
 
 /// Maximum number of successive redirects.
 const REDIRECTS_MAX: u32 = 10;
 
 /// A request in flight.
 pub(super) struct Sending {
-    pub method: Method,
+    /// As it is sent: with the endpoint's headers, and changed by redirects. Its target is `url`.
+    pub request: Request,
     /// The original URL, for display.
     pub shown: String,
     pub url: Url,
-    pub headers: HeaderMap,
-    pub body: RequestBody,
     /// Whether the body was a stream that has been consumed.
     pub spent: bool,
     pub redirects: u32,
     pub renewals: u32,
     /// Whether it has never left the original origin: then it carries credentials.
     pub trusted: bool,
-    /// Whether the total duration is unlimited.
-    pub endless: bool,
-    /// Whether it fetches data for the body of another request that is in flight.
-    pub inside: bool,
 }
 
 impl Sending {
-    pub fn new(
-        method: Method,
-        url: Url,
-        shown: String,
-        headers: HeaderMap,
-        body: RequestBody,
-    ) -> Self {
-        Self {
-            method,
-            shown,
-            url,
-            headers,
-            body,
-            spent: false,
-            redirects: 0,
-            renewals: 0,
-            trusted: true,
-            endless: false,
-            inside: false,
-        }
-    }
-
     /// Follows a redirect.
     pub fn follow(&mut self, response: &Response, endpoint: &Endpoint) -> Result<(), TryFailed> {
         let failed = |problem: String| TryFailed::Final(Cause::Redirect(problem));
@@ -76,11 +49,11 @@ impl Sending {
             self.leave();
         }
         if response.status() == StatusCode::SEE_OTHER {
-            self.method = Method::GET;
-            self.body = RequestBody::Empty;
+            self.request.method = Method::GET;
+            self.request.body = RequestBody::Empty;
             self.spent = false;
-            self.headers.remove(CONTENT_TYPE);
-            self.headers.remove(CONTENT_LENGTH);
+            self.request.headers.remove(CONTENT_TYPE);
+            self.request.headers.remove(CONTENT_LENGTH);
         }
         if self.spent {
             return Err(failed("with a body that can only be sent once".into()));
@@ -92,14 +65,13 @@ impl Sending {
 
     /// Permanently removes the parts that only the original origin may get: another server may redirect back, to a
     /// path that it chose.
-    fn leave(&mut self) {
+    pub fn leave(&mut self) {
         self.trusted = false;
-        let headers = std::mem::take(&mut self.headers);
-        self.headers = own_headers();
+        let headers = std::mem::replace(&mut self.request.headers, own_headers());
         for (name, value) in &headers {
             // Only the user's headers are marked as sensitive.
             if !value.is_sensitive() && !matches!(*name, AUTHORIZATION | COOKIE) {
-                self.headers.insert(name, value.clone());
+                self.request.headers.insert(name, value.clone());
             }
         }
     }
@@ -110,18 +82,18 @@ impl Sending {
         activity: &Activity,
     ) -> Result<Option<reqwest::Body>, TryFailed> {
         let activity = activity.clone();
-        match std::mem::take(&mut self.body) {
+        match std::mem::take(&mut self.request.body) {
             RequestBody::Empty if self.spent => Err(TryFailed::Final(Cause::Body(
                 "it has been sent before".to_owned(),
             ))),
             RequestBody::Empty => {
-                if matches!(self.method, Method::POST | Method::PUT) {
+                if matches!(self.request.method, Method::POST | Method::PUT) {
                     headers.insert(CONTENT_LENGTH, HeaderValue::from(0));
                 }
                 Ok(None)
             }
             RequestBody::Bytes(bytes) => {
-                self.body = RequestBody::Bytes(bytes.clone());
+                self.request.body = RequestBody::Bytes(bytes.clone());
                 headers.insert(CONTENT_LENGTH, HeaderValue::from(bytes.len()));
                 Ok(match bytes.len() {
                     0 => None,

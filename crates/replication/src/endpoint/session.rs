@@ -93,7 +93,7 @@ impl Session {
             _ if matches!(self.state, State::Plain) => LoggedIn::Known,
             StatusCode::OK => match SessionCookie::of(headers) {
                 Some(cookie) => {
-                    self.take_over(&cookie, now);
+                    self.take_over(cookie, now);
                     LoggedIn::Known
                 }
                 None => LoggedIn::Failed("session_request_failed: no cookie in the answer".into()),
@@ -118,13 +118,13 @@ impl Session {
         }
     }
 
-    fn take_over(&mut self, cookie: &SessionCookie, now: Instant) {
+    fn take_over(&mut self, cookie: SessionCookie, now: Instant) {
         let lasts = match cookie.max_age {
             Some(age) => Duration::from_secs((age * RENEWED_AFTER / 10).as_secs()),
             None => self.refresh_interval,
         };
         self.state = State::Open(OpenSession {
-            cookie: cookie.header(),
+            cookie: cookie.header,
             epoch: self.epoch().map_or(0, |epoch| epoch + 1),
             since: now,
             renew_at: now + lasts,
@@ -162,9 +162,9 @@ impl Session {
         };
         if status.is_success() {
             if let Some(new) = SessionCookie::of(headers)
-                && new.header() != open.cookie
+                && new.header != open.cookie
             {
-                self.take_over(&new, now);
+                self.take_over(new, now);
             }
             return false;
         }

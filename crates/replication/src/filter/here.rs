@@ -63,16 +63,19 @@ impl FilterHere {
                     Selector::parse(&text).map_err(|error| failed(error.kind.to_string()))?;
                 Self::Selector(Box::new(selector))
             }
-            Filter::BuiltIn { name, query_params } => match (name.as_str(), view(query_params)) {
-                ("_design", _) => Self::Design,
-                ("_view", Some((ddoc, view))) => {
-                    let name = view.to_owned();
-                    let ddoc = text_of(source, ddoc).await?;
-                    open(pool, source, ddoc, FilterKind::View { name })?
+            Filter::BuiltIn { name, query_params } => {
+                let view = query_params.get("view").and_then(Value::as_str);
+                match (name.as_str(), view.and_then(|view| view.split_once('/'))) {
+                    ("_design", _) => Self::Design,
+                    ("_view", Some((ddoc, view))) => {
+                        let name = view.to_owned();
+                        let ddoc = text_of(source, ddoc).await?;
+                        open(pool, source, ddoc, FilterKind::View { name })?
+                    }
+                    // Refused when the options were read.
+                    _ => return Err(failed(format!("Settee has no built-in filter {name}"))),
                 }
-                // Refused when the options were read.
-                _ => return Err(failed(format!("Settee has no built-in filter {name}"))),
-            },
+            }
             Filter::Function {
                 ddoc,
                 name,
@@ -96,11 +99,11 @@ impl FilterHere {
         Ok(Some(asked))
     }
 
-    /// Filters documents, given with their ids. Returns for each whether it passes.
+    /// Filters documents, given with their ids, as JSON texts. Returns for each whether it passes.
     ///
     /// # Errors
     /// [`Crash::FilterFailed`]: the function or selector failed, or no query server answered.
-    pub(crate) async fn passing(&self, docs: &[(&str, &RawValue)]) -> Result<Vec<bool>, Crash> {
+    pub(crate) async fn passing(&self, docs: &[(&str, &str)]) -> Result<Vec<bool>, Crash> {
         let mut passed = Vec::with_capacity(docs.len());
         for question in questions(docs) {
             let asked = question.len();
@@ -118,22 +121,24 @@ impl FilterHere {
         Ok(passed)
     }
 
-    async fn ask(&self, docs: &[(&str, &RawValue)]) -> Result<Vec<bool>, String> {
+    async fn ask(&self, docs: &[(&str, &str)]) -> Result<Vec<bool>, String> {
         match self {
             Self::Design => {
                 let is_design = |(id, _): &(&str, _)| id.starts_with("_design/");
                 Ok(docs.iter().map(is_design).collect())
             }
             Self::Selector(selector) => {
-                let matches = |(id, text): &(&str, &RawValue)| {
+                let matches = |(id, text): &(&str, &str)| {
                     selector
-                        .matches_checked(text.get())
+                        .matches_checked(text)
                         .map_err(|error| format!("document '{id}': {error}"))
                 };
                 docs.iter().map(matches).collect()
             }
             Self::Function(run) => {
-                run(docs.iter().map(|(_, text)| (*text).to_owned()).collect()).await
+                let read = |(_, text): &(&str, &str)| serde_json::from_str(text);
+                let texts: Result<Vec<_>, serde_json::Error> = docs.iter().map(read).collect();
+                run(texts.map_err(|error| error.to_string())?).await
             }
         }
     }
@@ -141,11 +146,6 @@ impl FilterHere {
 
 fn failed(why: impl Into<String>) -> Crash {
     Crash::FilterFailed(why.into())
-}
-
-/// Returns the design document and the view that the parameters of the filter `_view` name.
-fn view(query_params: &Members) -> Option<(&str, &str)> {
-    query_params.get("view")?.as_str()?.split_once('/')
 }
 
 async fn text_of(source: &Endpoint, ddoc: &str) -> Result<String, Crash> {
@@ -201,11 +201,11 @@ fn request(replication: &Replication, filter: &str, query_params: &Members) -> B
 }
 
 /// Splits documents into batches.
-fn questions(docs: &[(&str, &RawValue)]) -> Vec<Range<usize>> {
+fn questions(docs: &[(&str, &str)]) -> Vec<Range<usize>> {
     let mut questions = Vec::new();
     let (mut start, mut bytes) = (0, 0);
     for (index, (_, text)) in docs.iter().enumerate() {
-        let more = text.get().len();
+        let more = text.len();
         if index > start && (index - start == DOCS_MAX || bytes + more > BYTES_MAX) {
             questions.push(start..index);
             (start, bytes) = (index, 0);
@@ -223,19 +223,14 @@ mod tests {
     use super::*;
     use crate::testing::replication;
 
-    fn raw(text: String) -> Box<RawValue> {
-        RawValue::from_string(text).unwrap()
-    }
-
     #[test]
     fn batches_have_bounded_numbers_of_documents_and_bytes() {
-        let small: Vec<_> = (0..250).map(|n| raw(n.to_string())).collect();
-        let docs: Vec<(&str, &RawValue)> = small.iter().map(|text| ("x", &**text)).collect();
+        let docs = [("x", "1"); 250];
         assert_eq!(questions(&docs), [0..100, 100..200, 200..250]);
         assert!(questions(&[]).is_empty());
         let sizes = [BYTES_MAX + 9, 1, BYTES_MAX - 10, 2, 30];
-        let large = sizes.map(|size| raw(format!("\"{}\"", "x".repeat(size))));
-        let docs: Vec<(&str, &RawValue)> = large.iter().map(|text| ("x", &**text)).collect();
+        let large = sizes.map(|size| format!("\"{}\"", "x".repeat(size)));
+        let docs: Vec<(&str, &str)> = large.iter().map(|text| ("x", &**text)).collect();
         assert_eq!(questions(&docs), [0..1, 1..4, 4..5]);
     }
 

@@ -68,9 +68,16 @@ pub fn replication_id(
     identity: &Identity,
     filter_code: Option<&str>,
 ) -> ReplicationId {
+    let mut ext = String::new();
+    if replication.options.continuous {
+        ext.push_str("+continuous");
+    }
+    if replication.options.create_target {
+        ext.push_str("+create_target");
+    }
     ReplicationId {
         base: base_id(VERSION, replication, identity, filter_code),
-        ext: extension(replication),
+        ext,
     }
 }
 
@@ -201,13 +208,10 @@ impl<'u> UrlParts<'u> {
             .strip_prefix('[')
             .and_then(|ip| ip.split_once(']'))
         {
-            Some((address, port)) => (address, port.strip_prefix(':')),
-            None => match authority.split_once(':') {
-                Some((host, port)) => (host, Some(port)),
-                None => (authority, None),
-            },
+            Some((address, port)) => (address, port.strip_prefix(':').unwrap_or_default()),
+            None => authority.split_once(':').unwrap_or((authority, "")),
         };
-        let port = port.and_then(|port| port.parse().ok());
+        let port: Option<u16> = port.parse().ok();
         let default: &[u16] = if scheme == "https" {
             &[443]
         } else {
@@ -219,17 +223,6 @@ impl<'u> UrlParts<'u> {
             path: if path.is_empty() { "/" } else { path },
         }
     }
-}
-
-fn extension(replication: &Replication) -> String {
-    let mut text = String::new();
-    if replication.options.continuous {
-        text.push_str("+continuous");
-    }
-    if replication.options.create_target {
-        text.push_str("+create_target");
-    }
-    text
 }
 
 #[cfg(test)]

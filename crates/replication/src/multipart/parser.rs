@@ -104,8 +104,7 @@ impl<'a> ContentType<'a> {
         self.essence
             .split('/')
             .next()
-            .unwrap_or_default()
-            .eq_ignore_ascii_case("multipart")
+            .is_some_and(|kind| kind.eq_ignore_ascii_case("multipart"))
     }
 
     /// Returns a parameter without its quotes.

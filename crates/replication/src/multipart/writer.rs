@@ -27,7 +27,6 @@ pub(crate) struct Following {
 /// The whole body except the attachments' bytes.
 #[derive(Clone, Debug)]
 pub(crate) struct Layout {
-    boundary: String,
     /// The text before the bytes of each attachment; the first contains the document.
     pub before: Vec<Bytes>,
     /// The text at the end.
@@ -55,16 +54,10 @@ impl Layout {
         }
         text.push_str("--");
         Self {
-            boundary: boundary.to_owned(),
             length: length.saturating_add(text.len() as u64),
             before,
             end: text.into(),
         }
-    }
-
-    /// Returns the content type of the body.
-    pub fn content_type(&self) -> String {
-        format!("multipart/related; boundary=\"{}\"", self.boundary)
     }
 }
 
@@ -136,7 +129,6 @@ mod tests {
             String::from_utf8_lossy(expected)
         );
         assert_eq!(layout.length, body.len() as u64);
-        assert_eq!(layout.content_type(), "multipart/related; boundary=\"B\"");
     }
 
     #[test]
@@ -145,7 +137,7 @@ mod tests {
         attachment.content_type = "text/plain\r\nX: z".to_owned();
         let layout = Layout::new("B", "{}", &[attachment]);
         let body = body(&layout, &[b"1"]);
-        let mut parser = Parser::new(&layout.content_type()).unwrap();
+        let mut parser = Parser::new("multipart/related; boundary=\"B\"").unwrap();
         parser.push(body.into());
         let headers: Vec<_> = std::iter::from_fn(|| match parser.next().unwrap() {
             Some(Piece::End) | None => None,

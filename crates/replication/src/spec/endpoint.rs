@@ -30,12 +30,12 @@ impl EndpointSpec {
             {
                 return Err(SpecError::invalid("local_endpoints_not_supported"));
             }
-            Some(Value::String(url)) => (url, None, None),
-            Some(Value::Object(members)) => match members.get("url") {
-                Some(Value::String(url)) => (url, members.get("headers"), members.get("auth")),
-                _ => return Err(wrong_url()),
-            },
-            Some(_) => return Err(wrong_url()),
+            Some(Value::String(url)) => (url.as_str(), None, None),
+            Some(value) => {
+                let url = value.get("url").and_then(Value::as_str);
+                let url = url.ok_or_else(wrong_url)?;
+                (url, value.get("headers"), value.get("auth"))
+            }
         };
         let (mut url, url_auth) = split_url(url);
         let parsed = url::Url::parse(&url).map_err(|_| wrong_url())?;

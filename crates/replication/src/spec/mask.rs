@@ -35,10 +35,10 @@ pub fn mask_url(url: &str) -> Option<String> {
     let Some(range) = user_info(url) else {
         return Some(mask_params(url));
     };
-    let user = url[range.start..range.end - 1].split(':').next();
-    let masked = match user {
-        Some(user) if user.len() + 1 < range.len() => format!("{user}:{MASK}@"),
-        _ => format!("{}@", user.unwrap_or_default()),
+    let info = &url[range.start..range.end - 1];
+    let masked = match info.split_once(':') {
+        Some((user, _)) => format!("{user}:{MASK}@"),
+        None => format!("{info}@"),
     };
     Some(format!(
         "{}{masked}{}",

@@ -184,22 +184,26 @@ impl Tuning {
     }
 }
 
+/// Reads a member, if there is one; `what` says in the error what it must be.
+fn member<T>(
+    body: &Members,
+    name: &str,
+    what: &str,
+    read: impl Fn(&Value) -> Option<T>,
+) -> Result<Option<T>, SpecError> {
+    let Some(value) = body.get(name) else {
+        return Ok(None);
+    };
+    let wrong = || SpecError::bad(format!("parameter `{name}` must be {what}"));
+    read(value).map(Some).ok_or_else(wrong)
+}
+
 pub(super) fn boolean(body: &Members, name: &str, default: bool) -> Result<bool, SpecError> {
-    match body.get(name) {
-        None => Ok(default),
-        Some(Value::Bool(value)) => Ok(*value),
-        Some(_) => Err(SpecError::bad(format!(
-            "parameter `{name}` must be a boolean"
-        ))),
-    }
+    member(body, name, "a boolean", Value::as_bool).map(|value| value.unwrap_or(default))
 }
 
 fn object(body: &Members, name: &str, what: &str) -> Result<Option<Members>, SpecError> {
-    match body.get(name) {
-        None => Ok(None),
-        Some(Value::Object(members)) => Ok(Some(members.clone())),
-        Some(_) => Err(SpecError::bad(format!("parameter `{name}` must be {what}"))),
-    }
+    member(body, name, what, |value| value.as_object().cloned())
 }
 
 /// Parses an integer, or a string of digits.
@@ -208,22 +212,17 @@ fn integer(
     name: &str,
     range: RangeInclusive<u32>,
 ) -> Result<Option<u32>, SpecError> {
-    let number = match body.get(name) {
-        None => return Ok(None),
-        Some(Value::Number(number)) => number.as_i64(),
-        Some(Value::String(digits)) => digits.parse().ok(),
-        Some(_) => None,
-    };
-    number
-        .and_then(|number| u32::try_from(number).ok())
-        .filter(|number| range.contains(number))
-        .map(Some)
-        .ok_or_else(|| {
-            let (least, most) = range.into_inner();
-            SpecError::bad(format!(
-                "parameter `{name}` must be an integer from {least} to {most}"
-            ))
-        })
+    let (least, most) = (range.start(), range.end());
+    let what = format!("an integer from {least} to {most}");
+    member(body, name, &what, |value| {
+        let number = match value {
+            Value::Number(number) => number.as_i64()?,
+            Value::String(digits) => digits.parse().ok()?,
+            _ => return None,
+        };
+        let number = u32::try_from(number).ok()?;
+        range.contains(&number).then_some(number)
+    })
 }
 
 fn filter(body: &Members) -> Result<Filter, SpecError> {
@@ -264,14 +263,11 @@ fn filter_at(body: &Members, filter: &Filter) -> Result<FilterAt, SpecError> {
 
 /// Parses a member whose value is one of a few words; `words` lists them for the error.
 fn word<T: FromStr>(body: &Members, name: &str, words: &str) -> Result<Option<T>, SpecError> {
-    let Some(value) = body.get(name).filter(|value| !value.is_null()) else {
-        return Ok(None);
+    let read = |value: &Value| match value {
+        Value::Null => Some(None),
+        value => value.as_str()?.parse().ok().map(Some),
     };
-    value
-        .as_str()
-        .and_then(|word| word.parse().ok())
-        .map(Some)
-        .ok_or_else(|| SpecError::bad(format!("parameter `{name}` must be {words}")))
+    Ok(member(body, name, words, read)?.flatten())
 }
 
 fn doc_ids(body: &Members) -> Result<Option<Vec<String>>, SpecError> {

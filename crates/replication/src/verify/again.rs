@@ -57,7 +57,7 @@ impl Comparison {
         let known = |rev| self.refused.get(&(leaf.id.clone(), rev));
         match known(Some(leaf.rev.clone())).or_else(|| known(None)) {
             Some(doc) => Difference::Refused(doc.clone()),
-            None => Difference::Missing { leaf },
+            None => Difference::Missing(leaf),
         }
     }
 }

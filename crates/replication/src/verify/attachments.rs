@@ -7,7 +7,6 @@
 use std::collections::BTreeMap;
 
 use bytes::{Buf, Bytes};
-use reqwest::header::ACCEPT_ENCODING;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::time::{Instant, sleep};
@@ -15,12 +14,11 @@ use tokio::time::{Instant, sleep};
 use super::reading::{Seen, by_id, chunks};
 use super::{Comparison, Difference, Leaf, Step};
 use crate::crash::Crash;
-use crate::endpoint::{
-    BodyFailed, BodyStream, Chunks, Endpoint, HeaderValue, Request, RequestFailed, StatusCode,
-    encode, encode_doc_id,
-};
+use crate::endpoint::{BodyStream, Chunks, Endpoint, StatusCode};
+use crate::worker::attached::attachment_request;
 use crate::worker::bulk_get::{OpenDocs, RevRequest, ask};
 use crate::worker::document::DocMeta;
+use crate::worker::failed::DocFailed;
 use crate::worker::inline::{attachment_has_path, has_path};
 use crate::worker::missing::{Wanted, revisions};
 
@@ -38,29 +36,6 @@ impl Compared {
         Self {
             how: differ.then(how),
             bytes,
-        }
-    }
-}
-
-/// Why bytes were not compared.
-enum Unread {
-    /// A retry may succeed.
-    Retry(String),
-    Final(Crash),
-}
-
-impl From<BodyFailed> for Unread {
-    fn from(failed: BodyFailed) -> Self {
-        Self::Retry(failed.to_string())
-    }
-}
-
-impl From<RequestFailed> for Unread {
-    fn from(failed: RequestFailed) -> Self {
-        if failed.is_max_backoff() || failed.is_refused() {
-            Self::Final(failed.into())
-        } else {
-            Self::Retry(failed.to_string())
         }
     }
 }
@@ -90,7 +65,7 @@ impl Comparison {
                     // The target has a newer revision, and need not keep this one.
                     Some(target) if target.rev != leaf.rev => step.counts.changed += 1,
                     Some(target) => self.of_revision(leaf, &source, target, step).await?,
-                    None => step.differences.push(Difference::Unreadable { leaf }),
+                    None => step.differences.push(Difference::Unreadable(leaf)),
                 }
             }
         }
@@ -144,8 +119,8 @@ impl Comparison {
             };
             let why = match compared {
                 Ok(compared) => return Ok(compared),
-                Err(Unread::Final(crash)) => return Err(crash),
-                Err(Unread::Retry(why)) => why,
+                Err(DocFailed::Crash(crash)) => return Err(crash),
+                Err(failed) => failed,
             };
             let Some(wait) = retries.next(Instant::now()) else {
                 let why = format!("attachment '{name}': {why}");
@@ -156,7 +131,7 @@ impl Comparison {
     }
 }
 
-async fn streamed(sides: [&Endpoint; 2], leaf: &Leaf, name: &str) -> Result<Compared, Unread> {
+async fn streamed(sides: [&Endpoint; 2], leaf: &Leaf, name: &str) -> Result<Compared, DocFailed> {
     let mut source = open(sides[0], leaf, name).await?;
     let mut target = open(sides[1], leaf, name).await?;
     let (mut here, mut there, mut at) = (Bytes::new(), Bytes::new(), 0);
@@ -184,25 +159,18 @@ async fn streamed(sides: [&Endpoint; 2], leaf: &Leaf, name: &str) -> Result<Comp
     }
 }
 
-async fn open(database: &Endpoint, leaf: &Leaf, name: &str) -> Result<BodyStream, Unread> {
-    let path = format!("{}/{}", encode_doc_id(&leaf.id), encode(name));
+async fn open(database: &Endpoint, leaf: &Leaf, name: &str) -> Result<BodyStream, DocFailed> {
     // Both sides decode compressed attachments, so their compression may differ.
-    let request = Request::get(path)
-        .query("rev", &leaf.rev)
-        .header(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+    let request = attachment_request(&leaf.id, &leaf.rev, name);
     let reply = database.stream(request).await?;
     match reply.status {
         StatusCode::OK => Ok(reply.body),
-        status => {
-            let asked = reply.asked.to_string();
-            let said = reply.excerpt().await;
-            Err(Unread::Retry(format!("{asked}: {status}: {said}")))
-        }
+        _ => Err(DocFailed::Retry(reply.told().await)),
     }
 }
 
 /// Compares an attachment that no URL can name, by reading it as part of its document's text.
-async fn inline(sides: [&Endpoint; 2], leaf: &Leaf, name: &str) -> Result<Compared, Unread> {
+async fn inline(sides: [&Endpoint; 2], leaf: &Leaf, name: &str) -> Result<Compared, DocFailed> {
     let source = data(sides[0], leaf, name).await?;
     let target = data(sides[1], leaf, name).await?;
     let (Some(source), Some(target)) = (source, target) else {
@@ -221,7 +189,7 @@ async fn inline(sides: [&Endpoint; 2], leaf: &Leaf, name: &str) -> Result<Compar
 }
 
 /// Reads an attachment from its document's text; `None` if it is missing.
-async fn data(database: &Endpoint, leaf: &Leaf, name: &str) -> Result<Option<Vec<u8>>, Unread> {
+async fn data(database: &Endpoint, leaf: &Leaf, name: &str) -> Result<Option<Vec<u8>>, DocFailed> {
     #[derive(Deserialize)]
     struct Inline {
         data: String,

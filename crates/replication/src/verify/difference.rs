@@ -14,17 +14,11 @@ use crate::refused::RefusedDoc;
 #[strum(serialize_all = "snake_case")]
 pub enum Difference {
     /// The target does not have the revision.
-    Missing {
-        #[serde(flatten)]
-        leaf: Leaf,
-    },
+    Missing(Leaf),
     /// The target lacks the document because it refused it, or because the document's id is too long or invalid.
     Refused(RefusedDoc),
     /// The target knows the revision but does not send it.
-    Unreadable {
-        #[serde(flatten)]
-        leaf: Leaf,
-    },
+    Unreadable(Leaf),
     /// The target has the revision without the attachment.
     #[strum(serialize = "attachment missing")]
     AttachmentMissing {
@@ -56,7 +50,7 @@ impl fmt::Display for Difference {
         f.write_str(self.kind())?;
         let mut part = |text: &str| write!(f, " {}", text.replace(is_unprintable, " "));
         match self {
-            Self::Missing { leaf } | Self::Unreadable { leaf } => {
+            Self::Missing(leaf) | Self::Unreadable(leaf) => {
                 part(&leaf.id)?;
                 part(&leaf.rev)
             }

@@ -20,13 +20,12 @@ use std::rc::Rc;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
 use slog::Logger;
 
-use crate::changes::feed::Row;
+use crate::changes::feed::{Change, Row};
 use crate::changes::query::FeedQuery;
 use crate::changes::queue::{Consumer, QueueLimits, bounded};
-use crate::changes::reader::{Change, ChangesReader};
+use crate::changes::reader::ChangesReader;
 use crate::counters::RunCounters;
 use crate::crash::Crash;
 use crate::endpoint::Endpoint;
@@ -173,7 +172,7 @@ impl Verifier {
 impl Comparison {
     async fn compare(
         &self,
-        changes: &Consumer<Change>,
+        changes: &Consumer,
         batch: usize,
         mut suspects: Vec<Leaf>,
         mut tell: impl FnMut(Step) -> ControlFlow<()>,
@@ -234,14 +233,8 @@ impl Comparison {
             let mut seen = self.source.read(chunk, true).await?;
             seen.retain(|leaf, seen| seen.rev == leaf.rev);
             counts.changed += asked - seen.len() as u64;
-            let docs: Vec<(&str, &RawValue)> = seen
-                .iter()
-                .map(|(leaf, seen)| {
-                    let text = serde_json::from_str(&seen.text).unwrap_or(RawValue::NULL);
-                    (leaf.id.as_str(), text)
-                })
-                .collect();
-            let verdicts = filter.passing(&docs).await?;
+            let with_text = seen.iter().map(|(leaf, seen)| (&*leaf.id, &*seen.text));
+            let verdicts = filter.passing(&with_text.collect::<Vec<_>>()).await?;
             let before = passing.len();
             let passes = seen.keys().zip(verdicts).filter(|(_, passes)| *passes);
             passing.extend(passes.map(|(leaf, _)| leaf.clone()));
@@ -253,7 +246,7 @@ impl Comparison {
 }
 
 /// Waits for a whole batch of rows. The last batch may be shorter; after it, batches are empty.
-async fn next_batch(changes: &Consumer<Change>, size: usize) -> Vec<Row> {
+async fn next_batch(changes: &Consumer, size: usize) -> Vec<Row> {
     let mut rows = Vec::new();
     while rows.len() < size {
         let more = changes.take(size - rows.len()).await;

@@ -11,12 +11,10 @@ use rustc_hash::FxHashMap;
 
 use super::Leaf;
 use crate::crash::Crash;
-use crate::endpoint::{
-    Endpoint, HeaderValue, Reply, Request, RequestFailed, StatusCode, encode_doc_id,
-};
+use crate::endpoint::{Endpoint, HeaderValue, Request, StatusCode, encode_doc_id};
 use crate::offload::offload;
-use crate::worker::bulk_get::{OpenDocs, RevRequest, ask, is_too_much};
-use crate::worker::document::{DOCUMENT_MAX, DocMeta, attachments};
+use crate::worker::bulk_get::{OpenDocs, bulk_get, is_too_much, revisions_of};
+use crate::worker::document::{DOCUMENT_MAX, DocMeta};
 use crate::worker::inline::has_path;
 use crate::worker::missing::{Wanted, revisions};
 
@@ -68,18 +66,16 @@ impl Reader {
                 left.extend(part);
                 continue;
             }
-            match self.bulk(&part).await {
-                Ok(reply) if reply.status == StatusCode::OK => {
+            let asked: Vec<_> = part.iter().flat_map(revisions_of).collect();
+            match bulk_get(&self.database, &asked).await {
+                Ok(reply) => {
                     let found = found(&part, reply.body, texts).await;
                     seen.extend(found.unwrap_or_default());
                     left.extend(part);
                 }
-                Ok(reply) if reply.status == StatusCode::PAYLOAD_TOO_LARGE => {
-                    halve(part, &mut parts, &mut left);
-                }
-                Err(failed) if is_too_much(&failed.cause) => halve(part, &mut parts, &mut left),
+                Err(cause) if is_too_much(&cause) => halve(part, &mut parts, &mut left),
                 // If the database is gone, reading documents one by one fails too.
-                _ => {
+                Err(_) => {
                     self.has_bulk_get.set(false);
                     left.extend(part);
                 }
@@ -99,20 +95,6 @@ impl Reader {
             }
         }
         Ok(seen)
-    }
-
-    async fn bulk(&self, wanted: &[Wanted]) -> Result<Reply, RequestFailed> {
-        let asked: Vec<RevRequest<'_>> = wanted
-            .iter()
-            .flat_map(|wanted| {
-                wanted.revs.iter().map(|rev| RevRequest {
-                    id: &wanted.id,
-                    rev,
-                    atts_since: &[],
-                })
-            })
-            .collect();
-        ask(&self.database, &asked, false).await
     }
 
     /// Reads revisions of one document.
@@ -157,11 +139,8 @@ async fn found(wanted: &[Wanted], answer: Bytes, texts: bool) -> Option<Vec<(Lea
             let Some(meta) = DocMeta::read(text.as_bytes()) else {
                 continue;
             };
-            let all = match meta.attachments.filter(|_| meta.has_attachments()) {
-                Some(raw) => attachments(raw)?,
-                None => Vec::new(),
-            };
-            let lengths: Vec<_> = all
+            let lengths: Vec<_> = meta
+                .parse_attachments()?
                 .into_iter()
                 .map(|(name, one)| (name, one.length))
                 .collect();
@@ -170,7 +149,7 @@ async fn found(wanted: &[Wanted], answer: Bytes, texts: bool) -> Option<Vec<(Lea
                 (
                     Leaf { id, rev },
                     Seen {
-                        rev: meta.rev().to_owned(),
+                        rev: meta.rev.to_string(),
                         attachments: lengths.clone(),
                         text: if texts {
                             text.to_owned()

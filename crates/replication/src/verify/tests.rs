@@ -40,10 +40,7 @@ fn a_difference_prints_as_one_line_and_survives_serialization() {
     };
     let name = "photo.png".to_owned();
     let cases = [
-        (
-            Difference::Missing { leaf: leaf.clone() },
-            "missing a b 1-x",
-        ),
+        (Difference::Missing(leaf.clone()), "missing a b 1-x"),
         (
             Difference::AttachmentMissing {
                 leaf: leaf.clone(),

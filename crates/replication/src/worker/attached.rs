@@ -3,10 +3,12 @@
 use reqwest::header::ACCEPT_ENCODING;
 
 use super::Worker;
-use super::document::{self, Attachment, DocMeta};
+use super::document::{Attachment, DocMeta};
 use super::failed::DocFailed;
 use super::put::Attachments;
-use crate::endpoint::{BodyStream, Chunks, HeaderValue, Request, StatusCode, encode};
+use crate::endpoint::{
+    BodyStream, Chunks, HeaderValue, Request, StatusCode, encode, encode_doc_id,
+};
 use crate::multipart::reader::Multipart;
 use crate::multipart::writer::Following;
 
@@ -42,17 +44,13 @@ impl Attachments for Parts<'_, '_> {
 /// Attachments read one by one.
 pub(super) struct Fetched<'a> {
     pub worker: &'a Worker,
-    pub path: String,
+    pub id: &'a str,
     pub rev: String,
 }
 
 impl Attachments for Fetched<'_> {
     async fn next(&mut self, attachment: &Following) -> Result<impl Chunks, DocFailed> {
-        let path = format!("{}/{}", self.path, encode(&attachment.name));
-        let request = Request::get(path)
-            .query("rev", &self.rev)
-            .header(ACCEPT_ENCODING, HeaderValue::from_static("identity"))
-            .inside();
+        let request = attachment_request(self.id, &self.rev, &attachment.name).inside();
         let reply = self.worker.source.stream(request).await?;
         if reply.status != StatusCode::OK {
             let why = format!("{}: {}", reply.asked, reply.status);
@@ -62,16 +60,20 @@ impl Attachments for Fetched<'_> {
     }
 }
 
+/// Returns the request for an attachment of a revision, not to be compressed.
+pub(crate) fn attachment_request(id: &str, rev: &str, name: &str) -> Request {
+    Request::get(format!("{}/{}", encode_doc_id(id), encode(name)))
+        .query("rev", rev)
+        .header(ACCEPT_ENCODING, HeaderValue::from_static("identity"))
+}
+
 /// The attachments to be sent with a document.
 pub(super) fn following(
     meta: &DocMeta<'_>,
     sends: impl Fn(&Attachment) -> bool,
 ) -> Result<Vec<Following>, DocFailed> {
-    let Some(raw) = meta.attachments.filter(|_| meta.has_attachments()) else {
-        return Ok(Vec::new());
-    };
     let nonsense = || DocFailed::Retry("invalid attachments".to_owned());
-    document::attachments(raw)
+    meta.parse_attachments()
         .ok_or_else(nonsense)?
         .into_iter()
         .filter(|(_, attachment)| sends(attachment))

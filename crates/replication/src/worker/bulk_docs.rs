@@ -11,8 +11,6 @@
 //! DIFFERS   In CouchDB, a batch is written once it has exceeded the limit, and a document with any error is refused
 //!           at once.
 
-use std::borrow::Cow;
-
 use rustc_hash::FxHashMap;
 use slog::warn;
 use tokio::time::{Instant, sleep};
@@ -146,7 +144,11 @@ impl Worker {
         // The next part to write is last.
         let mut parts = evidence.parts(documents);
         while let Some(mut part) = parts.pop() {
-            let reply = self.bulk_docs(body(&part)).await?;
+            let body = body(&part);
+            let bytes = body.len();
+            let request = Request::post("_bulk_docs").no_full_commit().json(body);
+            let reply = self.target.request(request).await?;
+            self.run_counters.count_bytes(bytes);
             let spoiled = verdict::of_batch(&reply);
             let too_large = reply.status == StatusCode::PAYLOAD_TOO_LARGE;
             match reply.status {
@@ -178,14 +180,6 @@ impl Worker {
             }
         }
         Ok(unclear)
-    }
-
-    async fn bulk_docs(&self, body: String) -> Result<Reply, Crash> {
-        let bytes = body.len();
-        let request = Request::post("_bulk_docs").no_full_commit().json(body);
-        let reply = self.target.request(request).await?;
-        self.run_counters.count_bytes(bytes);
-        Ok(reply)
     }
 
     /// Handles the target's result for each document.
@@ -236,7 +230,7 @@ impl Worker {
         let id = meta.as_ref().map(|meta| meta.id.clone().into_owned());
         self.refuse(RefusedDoc {
             id: id.unwrap_or_default(),
-            rev: meta.and_then(|meta| meta.rev).map(Cow::into_owned),
+            rev: meta.map(|meta| meta.rev.into_owned()),
             error: error.to_owned(),
             reason: reason.to_owned(),
         });

@@ -111,7 +111,7 @@ impl OpenDocs {
             .filter_map(|entry| {
                 let text = entry.ok?.get();
                 let meta = DocMeta::read(text.as_bytes())?;
-                let is_plain = !meta.has_attachments();
+                let is_plain = meta.attachments.is_none();
                 let answers = self.0.get(&*meta.id)?.answered_by(&meta);
                 if answers.is_empty() || !(is_plain || attached) {
                     return None;
@@ -159,7 +159,7 @@ impl Worker {
         let mut ranges: Vec<Range<usize>> = std::iter::once(0..asked.len()).collect();
         while let Some(range) = ranges.pop() {
             let part = &asked[range.clone()];
-            match self.bulk_get(part).await {
+            match bulk_get(&self.source, part).await {
                 Ok(reply) => open = self.take(reply, open, batch).await?,
                 Err(cause) if part.len() > 1 && is_too_much(&cause) => {
                     let middle = range.start + part.len() / 2;
@@ -181,19 +181,6 @@ impl Worker {
         Ok(left)
     }
 
-    async fn bulk_get(&self, asked: &[RevRequest<'_>]) -> Result<Reply, Cause> {
-        let reply = ask(&self.source, asked, false)
-            .await
-            .map_err(|failed| failed.cause)?;
-        match reply.status {
-            StatusCode::OK => Ok(reply),
-            status => Err(Cause::Status {
-                status,
-                said: reply.excerpt(),
-            }),
-        }
-    }
-
     /// Adds to the batch the wanted documents of an answer that pass the filter and have no attachments. Returns what
     /// is still open.
     async fn take(
@@ -211,7 +198,15 @@ impl Worker {
             info!(self.log, "the answer to _bulk_get is not understood"; "error" => reply.excerpt());
             return Ok(open);
         };
-        let passing = self.which_pass(&found, &reply.body).await?;
+        let passing = match &self.filter {
+            None => vec![true; found.len()],
+            Some(filter) => {
+                let with_text = found
+                    .iter()
+                    .map(|found| (&*found.id, found.text(&reply.body)));
+                filter.passing(&with_text.collect::<Vec<_>>()).await?
+            }
+        };
         for (found, passes) in found.into_iter().zip(passing) {
             if passes && !found.is_plain {
                 continue;
@@ -223,19 +218,22 @@ impl Worker {
         }
         Ok(open)
     }
+}
 
-    async fn which_pass(&self, found: &[Found], answer: &Bytes) -> Result<Vec<bool>, Crash> {
-        let Some(filter) = &self.filter else {
-            return Ok(vec![true; found.len()]);
-        };
-        let docs: Vec<(&str, &RawValue)> = found
-            .iter()
-            .map(|found| {
-                let text = serde_json::from_str(found.text(answer));
-                (found.id.as_str(), text.unwrap_or(RawValue::NULL))
-            })
-            .collect();
-        filter.passing(&docs).await
+/// Requests revisions, or newer ones instead, with attachments as stubs. Any status but 200 is an error.
+pub(crate) async fn bulk_get(
+    database: &Endpoint,
+    asked: &[RevRequest<'_>],
+) -> Result<Reply, Cause> {
+    let reply = ask(database, asked, false)
+        .await
+        .map_err(|failed| failed.cause)?;
+    match reply.status {
+        StatusCode::OK => Ok(reply),
+        status => Err(Cause::Status {
+            status,
+            said: reply.excerpt(),
+        }),
     }
 }
 
@@ -256,7 +254,7 @@ pub(crate) async fn ask(
     database.request(request).await
 }
 
-fn revisions_of(wanted: &Wanted) -> impl Iterator<Item = RevRequest<'_>> {
+pub(crate) fn revisions_of(wanted: &Wanted) -> impl Iterator<Item = RevRequest<'_>> {
     wanted.revs.iter().map(|rev| RevRequest {
         id: &wanted.id,
         rev,

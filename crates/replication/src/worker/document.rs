@@ -17,11 +17,11 @@ pub(crate) struct DocMeta<'a> {
     pub id: Cow<'a, str>,
     /// Its revision.
     #[serde(borrow, rename = "_rev")]
-    pub rev: Option<Cow<'a, str>>,
+    pub rev: Cow<'a, str>,
     /// The revision's ancestors, which the target needs to place it.
     #[serde(borrow, rename = "_revisions")]
     pub revisions: Option<&'a RawValue>,
-    /// Its attachments.
+    /// Its attachments, if it has any.
     #[serde(borrow, rename = "_attachments")]
     pub attachments: Option<&'a RawValue>,
 }
@@ -29,28 +29,25 @@ pub(crate) struct DocMeta<'a> {
 impl<'a> DocMeta<'a> {
     /// Reads the metadata of a document; `None` if the text is not a document that can be replicated.
     pub fn read(text: &'a [u8]) -> Option<Self> {
-        let meta: Self = serde_json::from_slice(text).ok()?;
-        let whole = meta.rev.is_some() && meta.revisions.is_some() && !meta.id.is_empty();
+        let mut meta: Self = serde_json::from_slice(text).ok()?;
+        meta.attachments = meta.attachments.filter(|raw| {
+            let members = raw.get().trim_matches(['{', '}']);
+            !members.trim_ascii().is_empty()
+        });
+        let whole = meta.revisions.is_some() && !meta.id.is_empty();
         whole.then_some(meta)
     }
 
-    /// Returns whether it has attachments.
-    pub fn has_attachments(&self) -> bool {
-        let is_empty = |raw: &RawValue| {
-            let text = raw.get();
-            text == "null" || text.trim_matches(['{', '}']).trim_ascii().is_empty()
+    /// Parses its attachments, in order; `None` if they are malformed.
+    pub fn parse_attachments(&self) -> Option<Vec<(String, Attachment)>> {
+        let Some(raw) = self.attachments else {
+            return Some(Vec::new());
         };
-        self.attachments.is_some_and(|raw| !is_empty(raw))
-    }
-
-    /// Returns the revision's ancestors, if they have the usual form.
-    pub(super) fn branch(&self) -> Option<Branch<'a>> {
-        serde_json::from_str(self.revisions?.get()).ok()
-    }
-
-    /// Returns the revision.
-    pub fn rev(&self) -> &str {
-        self.rev.as_deref().unwrap_or_default()
+        let all: RawObject<'_> = serde_json::from_str(raw.get()).ok()?;
+        let read = |(name, raw): (&str, &RawValue)| {
+            Some((name.to_owned(), serde_json::from_str(raw.get()).ok()?))
+        };
+        all.iter().map(read).collect()
     }
 }
 
@@ -111,15 +108,6 @@ impl Attachment {
     }
 }
 
-/// Parses a document's attachments, in order; `None` if they are malformed.
-pub(crate) fn attachments(raw: &RawValue) -> Option<Vec<(String, Attachment)>> {
-    let all: RawObject<'_> = serde_json::from_str(raw.get()).ok()?;
-    let read = |(name, raw): (&str, &RawValue)| {
-        Some((name.to_owned(), serde_json::from_str(raw.get()).ok()?))
-    };
-    all.iter().map(read).collect()
-}
-
 /// Returns the document's text with stubs converted to following attachments; `None` without valid attachments.
 ///
 /// Only the value of `_attachments` is rewritten: the rest is kept byte for byte.
@@ -148,8 +136,9 @@ mod tests {
         let text =
             br#"{"_id":"a\u00e9","_rev":"1-x","n":1.0,"_revisions":{"start":1,"ids":["x"]}}"#;
         let meta = DocMeta::read(text).unwrap();
-        assert_eq!((&*meta.id, meta.rev()), ("a\u{e9}", "1-x"));
-        assert!(!meta.has_attachments());
+        assert_eq!((&*meta.id, &*meta.rev), ("a\u{e9}", "1-x"));
+        assert!(meta.attachments.is_none());
+        assert!(meta.parse_attachments().unwrap().is_empty());
         for text in [
             "{}",
             "[]",
@@ -168,7 +157,10 @@ mod tests {
                 r#"{{"_id":"a","_rev":"1-x","_revisions":1,"_attachments":{attachments}}}"#
             );
             assert_eq!(
-                DocMeta::read(text.as_bytes()).unwrap().has_attachments(),
+                DocMeta::read(text.as_bytes())
+                    .unwrap()
+                    .attachments
+                    .is_some(),
                 has,
                 "{attachments}"
             );
@@ -177,10 +169,10 @@ mod tests {
 
     #[test]
     fn attachments_keep_their_order_and_are_sent_as_they_are_stored() {
-        let raw = r#"{"z":{"content_type":"text/plain","length":9,"encoding":"gzip","encoded_length":5,"follows":true},
-            "a":{"stub":true,"length":3}}"#;
-        let raw: &RawValue = serde_json::from_str(raw).unwrap();
-        let all = attachments(raw).unwrap();
+        let text = br#"{"_id":"a","_rev":"1-x","_revisions":1,"_attachments":
+            {"z":{"content_type":"text/plain","length":9,"encoding":"gzip","encoded_length":5,"follows":true},
+            "a":{"stub":true,"length":3}}}"#;
+        let all = DocMeta::read(text).unwrap().parse_attachments().unwrap();
         assert_eq!(
             (&*all[0].0, all[0].1.stored_length(), all[0].1.follows),
             ("z", Some(5), true)

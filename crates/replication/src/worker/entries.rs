@@ -74,7 +74,7 @@ impl<'a> Places<'a> {
         };
         for (place, meta) in metas.iter().enumerate() {
             if let Some(meta) = meta {
-                places.by_rev.insert((&meta.id, meta.rev()), place);
+                places.by_rev.insert((&meta.id, &meta.rev), place);
                 places.by_id.entry(&meta.id).or_default().push(place);
             }
         }

@@ -7,7 +7,7 @@ use crate::refused::RefusedDoc;
 
 /// Why a read, or the write that depends on it, failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum DocFailed {
+pub(crate) enum DocFailed {
     /// Worth a retry.
     #[error("{0}")]
     Retry(String),

@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep};
 use super::Worker;
 use super::bulk_docs::WriteBatch;
 use super::bulk_get::{OpenDocs, RevRequest, ask};
-use super::document::{DocMeta, attachments};
+use super::document::DocMeta;
 use super::missing::Wanted;
 use crate::crash::Crash;
 use crate::endpoint::{Cause, Reply, StatusCode, encode, encode_doc_id, is_path};
@@ -136,12 +136,11 @@ impl Worker {
 
 /// Whether the text contains the bytes of all attachments.
 fn is_whole(document: &str) -> bool {
-    let meta = DocMeta::read(document.as_bytes());
-    let raw = meta.as_ref().filter(|meta| meta.has_attachments());
-    let Some(raw) = raw.and_then(|meta| meta.attachments) else {
+    let Some(meta) = DocMeta::read(document.as_bytes()) else {
         return true;
     };
-    attachments(raw).is_some_and(|all| all.iter().all(|(_, one)| one.data.is_some()))
+    meta.parse_attachments()
+        .is_some_and(|all| all.iter().all(|(_, one)| one.data.is_some()))
 }
 
 fn cannot(why: &str) -> Unreadable {

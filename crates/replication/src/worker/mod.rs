@@ -13,12 +13,12 @@
 //! DIFFERS   CouchDB sends an empty `_bulk_get` for a batch of design documents. Sources that answer single reads
 //!           with a JSON array (PouchDB's server) are supported, with their attachments read individually.
 
-mod attached;
+pub(crate) mod attached;
 pub(crate) mod bulk_docs;
 pub(crate) mod bulk_get;
 pub(crate) mod document;
 mod entries;
-mod failed;
+pub(crate) mod failed;
 pub(crate) mod inline;
 pub(crate) mod missing;
 pub(crate) mod open_revs;
@@ -32,7 +32,6 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt, TryStreamExt};
-use serde_json::value::RawValue;
 use slog::Logger;
 
 use super::average::FailureAverage;
@@ -44,7 +43,7 @@ use super::filter::FilterHere;
 use super::refused::RefusalListener;
 use bulk_docs::WriteBatch;
 use missing::Wanted;
-use single::{Left, Single};
+use single::Single;
 
 /// State shared by the workers of a run.
 pub struct Worker {
@@ -71,17 +70,17 @@ pub struct Worker {
 /// See [`FailureAverage`].
 #[derive(Debug)]
 pub struct Averages {
-    /// Of `_revs_diff`.
+    /// Of `_revs_diff`: revisions that turn out to be missing, without a known ancestor, count as wasted.
     pub(crate) revs_diff: FailureAverage,
-    /// Of `_bulk_get`.
+    /// Of `_bulk_get`: documents that must be read separately anyway count as wasted.
     pub(crate) bulk_get: FailureAverage,
 }
 
 impl Default for Averages {
     fn default() -> Self {
         Self {
-            revs_diff: FailureAverage::of_revs_diff(),
-            bulk_get: FailureAverage::of_bulk_get(),
+            revs_diff: FailureAverage::new(0.4, 0.95),
+            bulk_get: FailureAverage::new(0.25, 0.5),
         }
     }
 }
@@ -129,7 +128,6 @@ impl Worker {
         let Some(filter) = &self.filter else {
             return Ok(true);
         };
-        let document = serde_json::from_str(document).unwrap_or(RawValue::NULL);
         Ok(filter.passing(&[(id, document)]).await?.contains(&true))
     }
 
@@ -155,11 +153,8 @@ impl Worker {
             for document in read.texts {
                 self.add(batch, document).await?;
             }
-            match read.left {
-                Left::Nothing => {}
-                Left::Inline(wanted) => unnameable.push(wanted),
-                Left::PutOff(single) => put_off.push(single),
-            }
+            unnameable.extend(read.inline);
+            put_off.extend(read.put_off);
         }
         self.read_inline(unnameable, batch).await?;
         Ok(put_off)

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use rustc_hash::FxHashSet;
 
-use super::document::DocMeta;
+use super::document::{Branch, DocMeta};
 
 /// See the module's documentation.
 #[derive(Clone, Debug, Default)]
@@ -58,7 +58,7 @@ impl OpenRevs {
 
     /// Returns the open revisions that a document satisfies.
     pub fn answered_by(&self, meta: &DocMeta<'_>) -> Vec<String> {
-        let rev = meta.rev();
+        let rev = &*meta.rev;
         let mut answered = Vec::new();
         if self.is_open(rev) {
             answered.push(rev.to_owned());
@@ -68,7 +68,10 @@ impl OpenRevs {
         if older.peek().is_none() {
             return answered;
         }
-        let branch = meta.branch();
+        // Other servers' lists may have another form.
+        let branch: Option<Branch<'_>> = meta
+            .revisions
+            .and_then(|raw| serde_json::from_str(raw.get()).ok());
         let Some(branch) =
             branch.filter(|branch| (branch.start, branch.id(newest)) == (newest, Some(hash)))
         else {

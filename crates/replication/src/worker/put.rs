@@ -10,7 +10,7 @@
 //!           which end the job.
 
 use bytes::Bytes;
-use futures_util::stream;
+use futures_util::stream::{self, StreamExt};
 use tokio::sync::mpsc;
 
 use super::Worker;
@@ -53,16 +53,21 @@ impl Worker {
         following: &[Following],
         source: impl Attachments,
     ) -> Result<(), DocFailed> {
-        let layout = Layout::new(&boundary()?, document, following);
+        let boundary = boundary()?;
+        let layout = Layout::new(&boundary, document, following);
         let (pieces, waiting) = mpsc::channel(PIECES_MAX);
         let body = stream::unfold(waiting, |mut waiting: mpsc::Receiver<_>| async move {
             waiting.recv().await.map(|piece| (piece, waiting))
         });
-        let content_type = HeaderValue::from_str(&layout.content_type())
+        let content_type = format!("multipart/related; boundary=\"{boundary}\"");
+        let content_type = HeaderValue::from_str(&content_type)
             .map_err(|_| DocFailed::Retry("no content type".to_owned()))?;
         let request = put_request(meta)
             .header(reqwest::header::CONTENT_TYPE, content_type)
-            .body(RequestBody::stream(layout.length, body));
+            .body(RequestBody::Stream {
+                length: layout.length,
+                stream: body.boxed(),
+            });
         let sending = self.target.request(request);
         let reading = async {
             let passed = self.pass_on(&layout, following, source, &pieces).await;
@@ -124,7 +129,7 @@ impl Worker {
         let (error, reason) = verdict::error_and_reason(reply);
         let doc = RefusedDoc {
             id: meta.id.clone().into_owned(),
-            rev: Some(meta.rev().to_owned()),
+            rev: Some(meta.rev.to_string()),
             error,
             reason,
         };

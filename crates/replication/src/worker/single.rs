@@ -39,16 +39,10 @@ const RENEWALS_MAX: u32 = 3;
 pub(super) struct Read<'a> {
     /// Texts still to be written.
     pub texts: Vec<String>,
-    pub left: Left<'a>,
-}
-
-/// The part of a document that was not read.
-pub(super) enum Left<'a> {
-    Nothing,
     /// Revisions to read with attachments in the text.
-    Inline(Wanted),
+    pub inline: Option<Wanted>,
     /// Revisions that the target may refuse; to be read again after others were written.
-    PutOff(Box<Single<'a>>),
+    pub put_off: Option<Box<Single<'a>>>,
 }
 
 impl Worker {
@@ -99,12 +93,11 @@ impl<'a> Single<'a> {
     pub async fn run(mut self: Box<Self>) -> Result<Read<'a>, Crash> {
         let inline = self.read_all().await?;
         let texts = std::mem::take(&mut self.texts);
-        let left = match inline {
-            Some(wanted) => Left::Inline(wanted),
-            None if self.said.is_some() => Left::PutOff(self),
-            None => Left::Nothing,
-        };
-        Ok(Read { texts, left })
+        Ok(Read {
+            texts,
+            inline,
+            put_off: self.said.is_some().then_some(self),
+        })
     }
 }
 
@@ -277,10 +270,7 @@ impl Single<'_> {
             StatusCode::OK => self.read_answer(reply, asked).await?,
             StatusCode::URI_TOO_LONG => return Err(DocFailed::UriTooLong),
             StatusCode::NOT_FOUND => self.missing.extend(asked.iter().cloned()),
-            status => {
-                let said = reply.excerpt().await;
-                return Err(DocFailed::Retry(format!("{request}: {status}: {said}")));
-            }
+            _ => return Err(DocFailed::Retry(reply.told().await)),
         }
         // Each revision arrives, itself or as a newer one, or is reported as missing.
         let open = &self.open;

@@ -15,7 +15,7 @@ use super::document::{self, DOCUMENT_MAX, DocMeta};
 use super::failed::DocFailed;
 use super::inline::attachment_has_path;
 use super::single::Single;
-use crate::endpoint::{BodyStream, StreamedReply, collect, encode_doc_id, shown};
+use crate::endpoint::{BodyStream, StreamedReply, collect, shown};
 use crate::multipart::parser::ContentType;
 use crate::multipart::reader::Multipart;
 use crate::refused::RefusedDoc;
@@ -156,8 +156,8 @@ impl Single<'_> {
             let worker = self.worker;
             let fetched = Fetched {
                 worker,
-                path: encode_doc_id(&self.id),
-                rev: meta.rev().to_owned(),
+                id: &self.id,
+                rev: meta.rev.to_string(),
             };
             worker.put_with(&text, &meta, &following, fetched).await?;
             self.close();
@@ -171,7 +171,7 @@ impl Single<'_> {
         if !self.accept(&meta, text).await? {
             return Ok(());
         }
-        if meta.has_attachments() || self.id.starts_with("_design/") {
+        if meta.attachments.is_some() || self.id.starts_with("_design/") {
             self.worker.put(text, &meta).await?;
         } else {
             self.texts.push(text.to_owned());
@@ -200,7 +200,7 @@ impl Single<'_> {
             self.close();
             return Ok(false);
         }
-        if self.counted.insert(meta.rev().to_owned()) {
+        if self.counted.insert(meta.rev.to_string()) {
             self.worker.count_read();
         }
         Ok(true)

@@ -118,14 +118,14 @@ pub(crate) async fn snapshot(url: &StoreUrl) -> Result<StoreSnapshot, OpenProble
 /// replications.
 ///
 /// # Errors
-/// An error of the rows; a daemon is running; the database refuses or does not answer. Nothing has changed then, unless
-/// the answer to the commit was lost.
-pub(crate) async fn replace<E: From<OpenProblem>>(
+/// A daemon is running; the database refuses or does not answer. Nothing has changed then, unless the answer to the
+/// commit was lost. The inner error is that of a row: nothing has changed.
+pub(crate) async fn replace<E>(
     url: &StoreUrl,
     (uuid, seq): (&str, u64),
     mut rows: impl Iterator<Item = Result<ExportRow, E>>,
     watcher: &dyn Watcher,
-) -> Result<(), E> {
+) -> Result<Result<(), E>, OpenProblem> {
     let session = Session::open(url).await?;
     // A starting service reads settee.meta first.
     session
@@ -136,13 +136,16 @@ pub(crate) async fn replace<E: From<OpenProblem>>(
         .await?;
     let daemons = "SELECT 1 FROM settee.instances WHERE lease_until > clock_timestamp()";
     if !session.query(daemons, &[]).await?.is_empty() {
-        return Err(OpenProblem::InUse.into());
+        return Err(OpenProblem::InUse);
     }
     session
         .run("TRUNCATE settee.docs, settee.locals, settee.jobs, settee.job_status, settee.orders")
         .await?;
     loop {
-        let some = ExportRow::next_of(&mut rows, ROWS_MAX, BYTES_MAX)?;
+        let some = match ExportRow::next_of(&mut rows, ROWS_MAX, BYTES_MAX) {
+            Ok(some) => some,
+            Err(error) => return Ok(Err(error)),
+        };
         if some.is_empty() {
             break;
         }
@@ -153,7 +156,7 @@ pub(crate) async fn replace<E: From<OpenProblem>>(
     session.query(sql, &params).await?;
     // The first service finds statistics for its plans, without waiting for PostgreSQL to gather them.
     session.run("ANALYZE settee.docs, settee.jobs").await?;
-    Ok(session.run("COMMIT").await?)
+    session.run("COMMIT").await.map(Ok)
 }
 
 impl Session {

@@ -17,7 +17,8 @@ use super::first;
 use super::kept::keep_again;
 use super::shared::{Param, Shared, WAIT_MAX, count, query};
 use crate::documents::mark;
-use crate::error::StoreError;
+use crate::error::StoreResult;
+use crate::lock;
 use crate::observer::DatabaseRequest;
 use policy::counted::Class;
 
@@ -63,10 +64,7 @@ pub(super) async fn follow(shared: Arc<Shared>) {
 }
 
 /// Follows the updates while there is a connection.
-async fn listen(
-    shared: &Arc<Shared>,
-    is_told: &mut bool,
-) -> Result<std::convert::Infallible, StoreError> {
+async fn listen(shared: &Arc<Shared>, is_told: &mut bool) -> StoreResult<std::convert::Infallible> {
     let client = shared.connect().await?;
     client
         .batch_execute(LISTEN)
@@ -84,7 +82,7 @@ async fn listen(
     }
 }
 
-async fn read(shared: &Shared, client: &Client, since: u64) -> Result<Vec<Row>, StoreError> {
+async fn read(shared: &Shared, client: &Client, since: u64) -> StoreResult<Vec<Row>> {
     let params = [Param::Number(since), Param::Number(DOCUMENTS_MAX)];
     let updates = format!(
         "SELECT m.seq, m.purged_seq, {MARK}, d.seq, d.id, d.deleted, d.body FROM settee.meta m \
@@ -98,13 +96,13 @@ async fn read(shared: &Shared, client: &Client, since: u64) -> Result<Vec<Row>, 
 }
 
 /// Reads all updates unknown to the watcher.
-async fn catch_up(shared: &Arc<Shared>, client: &Client) -> Result<(), StoreError> {
+async fn catch_up(shared: &Arc<Shared>, client: &Client) -> StoreResult<()> {
     loop {
         let since = shared.update_seq.borrow().unwrap_or(0);
         let rows = read(shared, client, since).await?;
         let updates = Updates::of(shared, &rows).map_err(|error| shared.failed(error))?;
         // A deletion was purged before it was read, or a failover may have lost updates.
-        if updates.purged > since || updates.last < since || updates.mark != *shared.mark() {
+        if updates.purged > since || updates.last < since || updates.mark != *lock(&shared.mark) {
             begin_anew(shared).await?;
             continue;
         }
@@ -168,7 +166,7 @@ impl Updates {
 }
 
 /// Rewrites acknowledged states of jobs, and passes all documents to the watcher again.
-async fn begin_anew(shared: &Arc<Shared>) -> Result<(), StoreError> {
+async fn begin_anew(shared: &Arc<Shared>) -> StoreResult<()> {
     keep_again(shared, None).await?;
     loop {
         let before = *shared.update_seq.borrow();
@@ -182,7 +180,7 @@ async fn begin_anew(shared: &Arc<Shared>) -> Result<(), StoreError> {
             is_done = *known == before;
             if is_done {
                 shared.watcher.opened(documents);
-                *shared.mark() = mark;
+                *lock(&shared.mark) = mark;
                 *known = Some(seq);
             }
             is_done
@@ -205,10 +203,10 @@ pub(super) struct Stock {
 
 /// Reads the number of the last update, and then all existing documents with their classes, which may already include
 /// later updates.
-pub(super) async fn stock(shared: &Arc<Shared>) -> Result<Stock, StoreError> {
+pub(super) async fn stock(shared: &Arc<Shared>) -> StoreResult<Stock> {
     let failed = |error: Error| shared.failed(error);
     let meta = format!("SELECT m.seq, {MARK} FROM settee.meta m");
-    let rows = shared.rows(&meta, &[]).await?;
+    let rows = shared.rows(DatabaseRequest::Read, &meta, &[]).await?;
     let read = |row: &Row| Ok((count(row.try_get(0)?), mark_of(row.try_get(1)?)));
     let (seq, mark) = first(&rows, read).map_err(failed)?.unwrap_or_default();
     let mut documents: Vec<(String, Class)> = Vec::new();
@@ -217,7 +215,9 @@ pub(super) async fn stock(shared: &Arc<Shared>) -> Result<Stock, StoreError> {
             Param::Text(documents.last().map_or(String::new(), |(id, _)| id.clone())),
             Param::Number(DOCUMENTS_MAX),
         ];
-        let rows = shared.rows(DOCUMENTS, &params).await?;
+        let rows = shared
+            .rows(DatabaseRequest::Read, DOCUMENTS, &params)
+            .await?;
         for row in &rows {
             let (id, body): (String, &str) = (
                 row.try_get(0).map_err(failed)?,

@@ -6,12 +6,14 @@
 //! LIMITS    Only the latest [`ACKNOWLEDGED_MAX`] are remembered.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use slog::warn;
 
 use super::shared::{Param, Shared};
-use crate::error::StoreError;
+use crate::error::StoreResult;
+use crate::lock;
+use crate::observer::DatabaseRequest;
 
 /// Maximum remembered writes.
 const ACKNOWLEDGED_MAX: usize = 10_000;
@@ -35,7 +37,7 @@ pub(super) struct Acknowledged(Mutex<VecDeque<Kept>>);
 
 impl Acknowledged {
     pub fn note(&self, kept: Vec<Kept>) {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = lock(&self.0);
         known.extend(kept);
         let surplus = known.len().saturating_sub(ACKNOWLEDGED_MAX);
         drop(known.drain(..surplus));
@@ -43,7 +45,7 @@ impl Acknowledged {
 
     /// Returns the last write of each of these documents, or of all.
     fn last_of_each(&self, docs: Option<&[String]>) -> BTreeMap<String, (Option<String>, i64)> {
-        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = lock(&self.0);
         let docs: Option<HashSet<&String>> = docs.map(|docs| docs.iter().collect());
         let asked = |kept: &&Kept| docs.as_ref().is_none_or(|docs| docs.contains(&kept.doc));
         known
@@ -55,7 +57,7 @@ impl Acknowledged {
 }
 
 /// Rewrites what the database has lost for these documents, or for all.
-pub(super) async fn keep_again(shared: &Shared, docs: Option<&[String]>) -> Result<(), StoreError> {
+pub(super) async fn keep_again(shared: &Shared, docs: Option<&[String]>) -> StoreResult<()> {
     let (ids, kept): (Vec<_>, Vec<_>) = shared.acknowledged.last_of_each(docs).into_iter().unzip();
     if ids.is_empty() {
         return Ok(());
@@ -67,9 +69,8 @@ pub(super) async fn keep_again(shared: &Shared, docs: Option<&[String]>) -> Resu
         Param::Integers(times),
     ];
     let rows = shared
-        .write(KEEP_AGAIN, &params)
-        .await?
-        .map_err(|failed| shared.failed(failed.error))?;
+        .rows(DatabaseRequest::Write, KEEP_AGAIN, &params)
+        .await?;
     if !rows.is_empty() {
         warn!(shared.log, "pauses and priorities that the database has lost are written again"; "count" => rows.len(),
               "effect" => "what this service acknowledged is in effect again",

@@ -216,17 +216,15 @@ impl DocumentStore for PostgresStore {
         )
     }
 
-    fn change_with(&self, id: &str, change: Change) -> Answer<'_, Option<Revision>> {
+    fn change(
+        &self,
+        owner: Option<Epoch>,
+        id: &str,
+        change: Change,
+    ) -> Answer<'_, Option<Revision>> {
         let id = id.to_owned();
         self.write(vec![id.clone()], None, move |batch| {
-            sure(batch.change(&id, change))
-        })
-    }
-
-    fn change_as(&self, epoch: Epoch, id: &str, change: Change) -> Answer<'_, Option<Revision>> {
-        let id = id.to_owned();
-        self.write(vec![id.clone()], None, move |batch| {
-            if batch.is_owner(epoch, &id) {
+            if owner.is_none_or(|epoch| batch.is_owner(epoch, &id)) {
                 sure(batch.change(&id, change))
             } else {
                 None

@@ -5,7 +5,7 @@
 //! PROMISES  While the database does not answer, requests fail at once, except for one every [`WAIT_MIN`] to
 //!           [`WAIT_MAX`], which retries.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use slog::Logger;
@@ -20,7 +20,8 @@ use super::kept::Acknowledged;
 use super::news::News;
 use super::schema;
 use crate::document_store::Watcher;
-use crate::error::{OpenProblem, StoreError};
+use crate::error::{OpenProblem, StoreError, StoreResult};
+use crate::lock;
 use crate::observer::{DatabaseRequest, StoreObserver};
 use crate::place::StorePlace;
 use policy::ownership::{self, Epoch};
@@ -98,7 +99,7 @@ pub(super) struct Shared {
     /// The last update known to `watcher`.
     pub update_seq: watch::Sender<Option<u64>>,
     /// The sequence that `update_seq` belongs to: see [`Info::mark`](crate::documents::Info::mark).
-    mark: Mutex<String>,
+    pub mark: Mutex<String>,
     /// Acknowledged settings of jobs.
     pub acknowledged: Acknowledged,
     /// Notifications received on the listening connection.
@@ -141,7 +142,7 @@ impl Shared {
     }
 
     /// Opens the store, unless it is open.
-    pub async fn open(self: &Arc<Self>) -> Result<(), StoreError> {
+    pub async fn open(self: &Arc<Self>) -> StoreResult<()> {
         let opened = self.opened.get_or_try_init(async || {
             let client = self.client(&self.reader).await?;
             let prepared = timeout(REQUEST_MAX * 2, schema::make(&client, &self.new_uuid))
@@ -154,7 +155,7 @@ impl Shared {
             prepared.map_err(|problem| self.failed(problem))?;
             let stock = stock(self).await?;
             self.watcher.opened(stock.documents);
-            *self.mark() = stock.mark;
+            *lock(&self.mark) = stock.mark;
             self.update_seq.send_replace(Some(stock.seq));
             tokio::spawn(follow(Arc::clone(self)));
             Ok(())
@@ -168,14 +169,17 @@ impl Shared {
     }
 
     /// Connects, unless a recent attempt failed.
-    pub async fn connect(&self) -> Result<Client, StoreError> {
+    pub async fn connect(&self) -> StoreResult<Client> {
         let now = Instant::now();
-        if let Some(outage) = self.outage().as_ref().filter(|outage| now < outage.until) {
+        if let Some(outage) = lock(&self.outage)
+            .as_ref()
+            .filter(|outage| now < outage.until)
+        {
             return Err(outage.error.clone());
         }
         let made = async { self.connector().await?.connect().await };
         let made = made.await.map_err(|problem| self.failed(problem));
-        let mut outage = self.outage();
+        let mut outage = lock(&self.outage);
         *outage = made.as_ref().err().map(|error| {
             let wait = outage
                 .as_ref()
@@ -200,15 +204,7 @@ impl Shared {
             .await
     }
 
-    pub fn mark(&self) -> MutexGuard<'_, String> {
-        self.mark.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn outage(&self) -> MutexGuard<'_, Option<Outage>> {
-        self.outage.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    async fn client(&self, line: &Line) -> Result<Arc<Client>, StoreError> {
+    async fn client(&self, line: &Line) -> StoreResult<Arc<Client>> {
         let mut known = line.0.lock().await;
         if let Some(client) = known.as_ref().filter(|client| !client.is_closed()) {
             return Ok(Arc::clone(client));
@@ -223,52 +219,45 @@ impl Shared {
         max: Duration,
         request: DatabaseRequest,
         work: impl Future<Output = T>,
-    ) -> Result<T, StoreError> {
+    ) -> StoreResult<T> {
         let begun = Instant::now();
         let done = timeout(max, work).await;
         self.observer.ended(request, begun.elapsed());
         done.map_err(|_| self.failed(no_answer(max)))
     }
 
-    /// Reads rows; retries once if the connection was lost.
-    pub async fn rows(&self, sql: &str, params: &[Param]) -> Result<Vec<Row>, StoreError> {
-        let read = async || {
-            let client = self.client(&self.reader).await?;
-            let read = self
-                .ended(
-                    REQUEST_MAX,
-                    DatabaseRequest::Read,
-                    query(&client, sql, params),
-                )
-                .await;
-            self.sorted(&self.reader, &client, read).await
-        };
-        let rows = match read().await? {
-            Err(failed) if failed.is_lost => read().await?,
+    /// Runs a statement, concurrently with others, and returns its rows. A read is retried once if the connection was
+    /// lost; after an error a write may have been carried out.
+    pub async fn rows(
+        &self,
+        request: DatabaseRequest,
+        sql: &str,
+        params: &[Param],
+    ) -> StoreResult<Vec<Row>> {
+        let rows = match self.once(request, sql, params).await? {
+            Err(failed) if failed.is_lost && request == DatabaseRequest::Read => {
+                self.once(request, sql, params).await?
+            }
             rows => rows,
         };
         rows.map_err(|failed| self.failed(failed.error))
     }
 
-    /// Runs a writing statement, concurrently with reads. After an error it may have been carried out.
-    pub async fn write(
+    /// As [`Self::rows`], without a retry.
+    pub async fn once(
         &self,
+        request: DatabaseRequest,
         sql: &str,
         params: &[Param],
-    ) -> Result<Result<Vec<Row>, Failed>, StoreError> {
+    ) -> StoreResult<Result<Vec<Row>, Failed>> {
         let client = self.client(&self.reader).await?;
-        let done = self
-            .ended(
-                REQUEST_MAX,
-                DatabaseRequest::Write,
-                query(&client, sql, params),
-            )
-            .await;
+        let work = query(&client, sql, params);
+        let done = self.ended(REQUEST_MAX, request, work).await;
         self.sorted(&self.reader, &client, done).await
     }
 
     /// Runs a lease statement within the time for leases. After an error it may have been carried out.
-    pub async fn lease(&self, sql: &str, params: &[Param]) -> Result<Vec<Row>, StoreError> {
+    pub async fn lease(&self, sql: &str, params: &[Param]) -> StoreResult<Vec<Row>> {
         let begun = Instant::now();
         let late = || self.failed(no_answer(ownership::REQUEST_MAX));
         let client = timeout(ownership::REQUEST_MAX, self.client(&self.leases))
@@ -288,8 +277,8 @@ impl Shared {
         &self,
         line: &Line,
         client: &Arc<Client>,
-        done: Result<Result<Vec<Row>, Error>, StoreError>,
-    ) -> Result<Result<Vec<Row>, Failed>, StoreError> {
+        done: StoreResult<Result<Vec<Row>, Error>>,
+    ) -> StoreResult<Result<Vec<Row>, Failed>> {
         let sorted = done.map(|answer| {
             answer.map_err(|error| Failed {
                 is_lost: is_lost(client, &error),

@@ -13,7 +13,8 @@ use super::kept::keep_again;
 use super::shared::{Param, Shared};
 use crate::REQUESTS_MAX;
 use crate::document_store::Answer;
-use crate::error::StoreError;
+use crate::error::{StoreError, StoreResult};
+use crate::observer::DatabaseRequest;
 
 /// A handle of the store's thread. Cheap to clone; does not keep it alive.
 #[derive(Clone)]
@@ -41,8 +42,8 @@ impl StoreThread {
     /// Runs work on the thread once there is room for it.
     pub async fn run<T: Send + 'static>(
         &self,
-        work: impl Future<Output = Result<T, StoreError>> + Send + 'static,
-    ) -> Result<T, StoreError> {
+        work: impl Future<Output = StoreResult<T>> + Send + 'static,
+    ) -> StoreResult<T> {
         let _room = self.room.acquire().await.map_err(|_| StoreError::Closed)?;
         self.run_at_once(work).await
     }
@@ -50,8 +51,8 @@ impl StoreThread {
     /// Runs work on the thread immediately, ahead of all waiting work.
     pub async fn run_at_once<T: Send + 'static>(
         &self,
-        work: impl Future<Output = Result<T, StoreError>> + Send + 'static,
-    ) -> Result<T, StoreError> {
+        work: impl Future<Output = StoreResult<T>> + Send + 'static,
+    ) -> StoreResult<T> {
         self.runtime
             .spawn(work)
             .await
@@ -65,10 +66,31 @@ impl StoreThread {
         params: Vec<Param>,
         of: impl FnOnce(&[Row]) -> Result<T, Error> + Send + 'static,
     ) -> Answer<'_, T> {
+        self.rows(DatabaseRequest::Read, sql, params, of)
+    }
+
+    /// Runs a writing statement and converts its rows; not repeated if its connection is lost.
+    pub fn write<T: Send + 'static>(
+        &self,
+        sql: &'static str,
+        params: Vec<Param>,
+        of: impl FnOnce(&[Row]) -> Result<T, Error> + Send + 'static,
+    ) -> Answer<'_, T> {
+        self.rows(DatabaseRequest::Write, sql, params, of)
+    }
+
+    /// As [`Shared::rows`], once the store is open; converts the rows.
+    fn rows<T: Send + 'static>(
+        &self,
+        request: DatabaseRequest,
+        sql: impl Into<String>,
+        params: Vec<Param>,
+        of: impl FnOnce(&[Row]) -> Result<T, Error> + Send + 'static,
+    ) -> Answer<'_, T> {
         let (shared, sql) = (Arc::clone(&self.shared), sql.into());
         Box::pin(self.run(async move {
             shared.open().await?;
-            let rows = shared.rows(&sql, &params).await?;
+            let rows = shared.rows(request, &sql, &params).await?;
             of(&rows).map_err(|error| shared.failed(error))
         }))
     }

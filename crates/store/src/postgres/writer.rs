@@ -17,7 +17,7 @@ use super::connect::{REQUEST_MAX, is_lost, no_answer};
 use super::kept::Kept;
 use super::shared::{Param, Shared, count, query};
 use crate::documents::Purged;
-use crate::error::StoreError;
+use crate::error::StoreResult;
 use crate::observer::{DatabaseRequest, Refusals};
 use policy::counted::Class;
 
@@ -44,7 +44,7 @@ pub(super) struct Write {
     pub local: Option<String>,
     pub work: Box<dyn FnOnce(&mut Batch<'_>) + Send>,
     /// Notified when it is committed or has failed.
-    pub reply: oneshot::Sender<Result<(), StoreError>>,
+    pub reply: oneshot::Sender<StoreResult<()>>,
 }
 
 /// A request to the writer.
@@ -55,7 +55,7 @@ pub(super) enum WriteRequest {
         before: u64,
         after: u64,
         limit: usize,
-        reply: oneshot::Sender<Result<Purged, StoreError>>,
+        reply: oneshot::Sender<StoreResult<Purged>>,
     },
 }
 
@@ -191,7 +191,7 @@ impl Writer {
         }
     }
 
-    async fn purge(&mut self, params: &[Param], limit: usize) -> Result<Purged, StoreError> {
+    async fn purge(&mut self, params: &[Param], limit: usize) -> StoreResult<Purged> {
         self.transaction(async |client| {
             let none = (Param::Texts(Vec::new()), Param::Texts(Vec::new()));
             begin(client, &none).await?;
@@ -214,7 +214,7 @@ impl Writer {
     async fn transaction<T>(
         &mut self,
         work: impl AsyncFnOnce(&Client) -> Result<T, Error>,
-    ) -> Result<T, StoreError> {
+    ) -> StoreResult<T> {
         self.shared.open().await?;
         let client = self.client().await?;
         let done = self
@@ -227,7 +227,7 @@ impl Writer {
     }
 
     /// Returns the connection, reopened if it was lost.
-    async fn client(&mut self) -> Result<Client, StoreError> {
+    async fn client(&mut self) -> StoreResult<Client> {
         if let Some(client) = self.client.take() {
             // A connection lost while idle is not an error for the next writer.
             match timeout(REQUEST_MAX, client.batch_execute("")).await {

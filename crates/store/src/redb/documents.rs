@@ -4,7 +4,7 @@ use std::ops::Bound;
 
 use redb::{Error, ReadableTable};
 
-use super::records::{Records, Snapshot};
+use super::records::{Records, Snapshot, counter};
 use crate::documents::{Changes, Document, Info, mark};
 use crate::revision::Revision;
 use crate::tables::DocumentTables;
@@ -36,7 +36,7 @@ impl Snapshot {
 
     pub(super) fn changes(&self, since: u64, limit: usize) -> Result<Changes, Error> {
         let mut changes = Changes {
-            update_seq: self.counter("last_update")?,
+            update_seq: counter(&self.counters, "last_update")?,
             mark: mark(&self.uuid()?).to_owned(),
             ..Changes::default()
         };
@@ -74,14 +74,10 @@ impl Snapshot {
         Ok(Info {
             documents: all.saturating_sub(deleted),
             deleted,
-            update_seq: self.counter("last_update")?,
+            update_seq: counter(&self.counters, "last_update")?,
             mark: mark(&self.uuid()?).to_owned(),
-            bytes: self.counter("bytes")?,
+            bytes: counter(&self.counters, "bytes")?,
         })
-    }
-
-    fn counter(&self, name: &str) -> Result<u64, Error> {
-        Ok(self.counters.get(name)?.map_or(0, |count| count.value()))
     }
 }
 
@@ -133,8 +129,7 @@ impl DocumentTables for Records<'_> {
 impl Records<'_> {
     /// Updates the total size of all bodies after one changed from `before` to `now` bytes.
     pub(super) fn count_bytes(&mut self, before: usize, now: usize) -> Result<(), Error> {
-        let count = self.counters.get("bytes")?.map_or(0, |count| count.value());
-        let count = count.saturating_add(now as u64);
+        let count = counter(&self.counters, "bytes")?.saturating_add(now as u64);
         self.counters
             .insert("bytes", count.saturating_sub(before as u64))?;
         Ok(())

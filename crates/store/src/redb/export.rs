@@ -14,8 +14,7 @@ use tokio::sync::mpsc::Sender;
 
 use super::file::{builder, open_unchanged};
 use super::records::{FORMAT, Records, Snapshot, meta, prepare, set_meta};
-use super::thread::StoreRequest;
-use crate::ask;
+use super::thread::{Keeper, StoreRequest, run};
 use crate::document_store::Answer;
 use crate::documents::Document;
 use crate::error::OpenProblem;
@@ -81,18 +80,18 @@ pub(super) struct HeldRows {
 
 impl RowSource for HeldRows {
     fn rows(&mut self, kind: RowKind, after: &str) -> Answer<'_, Vec<ExportRow>> {
-        let after = after.to_owned();
-        Box::pin(async move {
-            let request = |reply| StoreRequest::ReadHeld(self.number, kind, after, reply);
-            ask(&self.requests, request).await
-        })
+        let (number, after) = (self.number, after.to_owned());
+        let read = move |keeper: &mut Keeper| keeper.read_held(number, kind, &after);
+        Box::pin(run(&self.requests, read))
     }
 }
 
 impl Drop for HeldRows {
     fn drop(&mut self) {
+        let number = self.number;
+        let release = Box::new(move |keeper: &mut Keeper| keeper.release(number));
         // If the queue is full, the snapshot is dropped later as idle.
-        drop(self.requests.try_send(StoreRequest::Release(self.number)));
+        drop(self.requests.try_send(StoreRequest::Other(release)));
     }
 }
 
@@ -141,64 +140,66 @@ pub(crate) fn snapshot(path: &Path) -> Result<StoreSnapshot, OpenProblem> {
 /// Blocks.
 ///
 /// # Errors
-/// A row is an error, a service uses the file, or the system refuses. The existing file stays unchanged.
-pub(crate) fn replace<E: From<OpenProblem>>(
+/// A service uses the file, or the system refuses. The inner error is that of a row. The existing file stays unchanged.
+pub(crate) fn replace<E>(
     path: &Path,
-    (uuid, seq): (&str, u64),
+    is_of: (&str, u64),
     rows: impl Iterator<Item = Result<ExportRow, E>>,
-) -> Result<(), E> {
+) -> Result<Result<(), E>, OpenProblem> {
     let path = &path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let folder = path
         .parent()
         .filter(|folder| *folder != Path::new(""))
         .unwrap_or(Path::new("."));
-    own_folder::make(folder).map_err(failed)?;
+    own_folder::make(folder)?;
     // A damaged file is replaced, too: only its lock matters.
     let lock = match OpenOptions::new().read(true).write(true).open(path) {
         Ok(file) => {
-            let known = FileBackend::new(file).map_err(of_redb)?;
+            let known = FileBackend::new(file).map_err(Error::from)?;
             match known.try_lock_range(Bound::Unbounded, Bound::Unbounded) {
                 Ok(true) => Some(known),
-                _ => return Err(OpenProblem::InUse.into()),
+                _ => return Err(OpenProblem::InUse),
             }
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-        Err(error) => return Err(failed(error)),
+        Err(error) => return Err(error.into()),
     };
-    let new = NewFile::begin(path).map_err(failed)?;
-    fill(&new, (uuid, seq), rows)?;
-    if new.file().metadata().is_ok_and(|made| made.uid() == 0) {
-        let owner = folder.metadata().map_err(failed)?;
-        fchown(new.file(), Some(owner.uid()), Some(owner.gid())).map_err(failed)?;
+    let new = NewFile::begin(path)?;
+    if let Err(error) = fill(&new, is_of, rows)? {
+        return Ok(Err(error));
     }
-    new.replace().map_err(failed)?;
+    if new.file().metadata().is_ok_and(|made| made.uid() == 0) {
+        let owner = folder.metadata()?;
+        fchown(new.file(), Some(owner.uid()), Some(owner.gid()))?;
+    }
+    new.replace()?;
     drop(lock);
-    Ok(())
+    Ok(Ok(()))
 }
 
-fn fill<E: From<OpenProblem>>(
+fn fill<E>(
     new: &NewFile,
     (uuid, seq): (&str, u64),
     rows: impl Iterator<Item = Result<ExportRow, E>>,
-) -> Result<(), E> {
-    let file = new.file().try_clone().map_err(failed)?;
-    let file = FileBackend::new(file).map_err(of_redb)?;
-    let database = builder().create_with_backend(file).map_err(of_redb)?;
-    let write = database.begin_write().map_err(of_redb)?;
+) -> Result<Result<(), E>, Error> {
+    let file = FileBackend::new(new.file().try_clone()?)?;
+    let database = builder().create_with_backend(file)?;
+    let write = database.begin_write()?;
     {
-        let mut tables = Records::of(&write, &()).map_err(of_redb)?;
+        let mut tables = Records::of(&write, &())?;
         for row in rows {
-            tables.put(&row?).map_err(of_redb)?;
+            match row {
+                Ok(row) => tables.put(&row)?,
+                Err(error) => return Ok(Err(error)),
+            }
         }
-        tables
-            .counters
-            .insert("last_update", seq)
-            .map_err(of_redb)?;
+        tables.counters.insert("last_update", seq)?;
     }
-    set_meta(&write, "uuid", uuid).map_err(of_redb)?;
-    set_meta(&write, "format", FORMAT).map_err(of_redb)?;
-    write.commit().map_err(of_redb)?;
-    database.close().map_err(of_redb)
+    set_meta(&write, "uuid", uuid)?;
+    set_meta(&write, "format", FORMAT)?;
+    write.commit()?;
+    database.close()?;
+    Ok(Ok(()))
 }
 
 impl Records<'_> {
@@ -222,12 +223,4 @@ impl Records<'_> {
         }
         Ok(())
     }
-}
-
-fn of_redb<E: From<OpenProblem>>(error: impl Into<Error>) -> E {
-    OpenProblem::from(error.into()).into()
-}
-
-fn failed<E: From<OpenProblem>>(error: io::Error) -> E {
-    OpenProblem::from(error).into()
 }

@@ -30,8 +30,9 @@ use super::revision::Revision;
 use super::tables::{DocumentTables, Import, Imported};
 use super::{REQUESTS_MAX, ask};
 use export::HeldRows;
+use policy::ownership::Epoch;
 use records::{Records, Snapshot};
-use thread::{Keeper, StoreRequest};
+use thread::{Keeper, StoreRequest, run};
 
 /// A store in a file, or in memory. The file is closed when this is dropped.
 #[derive(Debug)]
@@ -67,7 +68,9 @@ impl RedbStore {
             refusals: Refusals::new(observer, log.clone()),
             log: log.clone(),
         };
-        keeper.start()?;
+        std::thread::Builder::new()
+            .name("store".to_owned())
+            .spawn(move || keeper.run())?;
         Ok(Self {
             requests,
             update_seq,
@@ -79,13 +82,7 @@ impl RedbStore {
         &self,
         work: impl FnOnce(&Snapshot) -> Result<T, redb::Error> + Send + 'static,
     ) -> Answer<'_, T> {
-        Box::pin(async {
-            let (to, value) = oneshot::channel();
-            let work = move |tables: &Snapshot| work(tables).map(|value| drop(to.send(value)));
-            let request = |reply| StoreRequest::Read(Box::new(work), reply);
-            ask(&self.requests, request).await?;
-            value.await.map_err(|_| StoreError::Closed)
-        })
+        Box::pin(run(&self.requests, |keeper| keeper.read(work)))
     }
 
     fn write<T: Send + 'static>(
@@ -136,7 +133,7 @@ impl DocumentStore for RedbStore {
         self.read(move |tables| tables.pending(since))
     }
 
-    fn change_with(&self, id: &str, change: Change) -> Answer<'_, Option<Revision>> {
+    fn change(&self, _: Option<Epoch>, id: &str, change: Change) -> Answer<'_, Option<Revision>> {
         let id = id.to_owned();
         self.write(move |tables| tables.change(&id, change))
     }
@@ -187,12 +184,12 @@ impl DocumentStore for RedbStore {
     }
 
     fn compact(&self) -> Answer<'_, u64> {
-        Box::pin(ask(&self.requests, StoreRequest::Compact))
+        Box::pin(run(&self.requests, Keeper::compact))
     }
 
     fn snapshot(&self) -> Answer<'_, StoreSnapshot> {
         Box::pin(async {
-            let (number, uuid, seq) = ask(&self.requests, StoreRequest::Hold).await?;
+            let (number, uuid, seq) = run(&self.requests, Keeper::hold).await?;
             let requests = self.requests.clone();
             Ok(StoreSnapshot::new(uuid, seq, HeldRows { requests, number }))
         })

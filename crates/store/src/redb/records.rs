@@ -127,6 +127,14 @@ impl Snapshot {
     }
 }
 
+/// Returns a counter.
+pub(super) fn counter(
+    counters: &impl ReadableTable<&'static str, u64>,
+    name: &str,
+) -> Result<u64, Error> {
+    Ok(counters.get(name)?.map_or(0, |count| count.value()))
+}
+
 /// The tables, in a transaction.
 pub(crate) struct Records<'t> {
     pub documents: Table<'t, &'static str, Row>,
@@ -182,10 +190,7 @@ impl<'t> Records<'t> {
     }
 
     pub(super) fn update_seq(&self) -> Result<u64, Error> {
-        Ok(self
-            .counters
-            .get("last_update")?
-            .map_or(0, |seq| seq.value()))
+        counter(&self.counters, "last_update")
     }
 
     pub(super) fn edit_local(

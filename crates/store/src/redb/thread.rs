@@ -7,7 +7,6 @@
 //! LIMITS    A snapshot is dropped by the first request made more than [`HELD_IDLE_MAX`] after it was last read, and
 //!           when the file is closed after an error.
 
-use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,8 +18,9 @@ use tokio::sync::{mpsc, oneshot, watch};
 use super::file;
 use super::records::{Records, Snapshot, prepare};
 use super::upkeep::compact;
+use crate::ask;
 use crate::document_store::Watcher;
-use crate::error::{OpenProblem, StoreError};
+use crate::error::{OpenProblem, StoreError, StoreResult};
 use crate::export::{ExportRow, RowKind};
 use crate::observer::Refusals;
 use crate::place::StorePlace;
@@ -32,25 +32,29 @@ const BATCH_MAX: usize = 256;
 /// How long a snapshot may stay unread before the next request drops it.
 const HELD_IDLE_MAX: Duration = Duration::from_secs(60);
 
-/// A request to the thread, with the sender of its result.
+/// A request to the thread.
 pub(super) enum StoreRequest {
-    Read(Box<Read>, Reply<()>),
     /// Answered when the write is on disk.
-    Write(Box<Write>, Reply<()>),
-    /// Return free space of the file to the system, if much is free and no snapshot is held. Answers with the number
-    /// of bytes.
-    Compact(Reply<u64>),
-    /// Hold a snapshot. Answers with its number, the uuid and the last sequence number.
-    Hold(Reply<(u64, String, u64)>),
-    /// Read the next rows after an id of the held snapshot with this number.
-    ReadHeld(u64, RowKind, String, Reply<Vec<ExportRow>>),
-    /// Release the snapshot with this number.
-    Release(u64),
+    Write(Box<Write>, oneshot::Sender<StoreResult<()>>),
+    /// Anything else; sends its answer itself.
+    Other(Box<dyn FnOnce(&mut Keeper) + Send>),
 }
 
-pub(super) type Read = dyn FnOnce(&Snapshot) -> Result<(), Error> + Send;
 pub(super) type Write = dyn FnOnce(&mut Records<'_>) -> Result<(), Error> + Send;
-pub(super) type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
+
+/// Runs work on the thread, and waits for its result.
+pub(super) async fn run<T: Send + 'static>(
+    requests: &mpsc::Sender<StoreRequest>,
+    work: impl FnOnce(&mut Keeper) -> StoreResult<T> + Send + 'static,
+) -> StoreResult<T> {
+    let request = |reply: oneshot::Sender<StoreResult<T>>| {
+        StoreRequest::Other(Box::new(move |keeper: &mut Keeper| {
+            // The caller may be gone: then the reply is dropped.
+            drop(reply.send(keeper.guarded(work)));
+        }))
+    };
+    ask(requests, request).await
+}
 
 /// The state of the thread.
 pub(super) struct Keeper {
@@ -76,29 +80,13 @@ pub(super) struct Held {
 }
 
 impl Keeper {
-    /// Starts the thread, which ends with the last caller.
-    pub fn start(self) -> io::Result<()> {
-        std::thread::Builder::new()
-            .name("store".to_owned())
-            .spawn(move || self.run())
-            .map(drop)
-    }
-
-    fn run(mut self) {
+    /// Runs until the last caller is gone.
+    pub fn run(mut self) {
         let mut next = None;
-        // The caller may be gone: then the reply is dropped.
         while let Some(request) = next.take().or_else(|| self.requests.blocking_recv()) {
             self.drop_idle(Instant::now());
             match request {
-                StoreRequest::Hold(reply) => drop(reply.send(self.guarded(Self::hold))),
-                StoreRequest::ReadHeld(number, kind, after, reply) => {
-                    drop(reply.send(self.guarded(|keeper| keeper.read_held(number, kind, &after))));
-                }
-                StoreRequest::Release(number) => self.held.retain(|held| held.number != number),
-                StoreRequest::Read(work, reply) => {
-                    drop(reply.send(self.guarded(|keeper| keeper.read(work))));
-                }
-                StoreRequest::Compact(reply) => drop(reply.send(self.guarded(Self::compact))),
+                StoreRequest::Other(work) => work(&mut self),
                 StoreRequest::Write(work, reply) => {
                     let (mut batch, mut replies) = (vec![work], vec![reply]);
                     while batch.len() < BATCH_MAX && next.is_none() {
@@ -123,10 +111,7 @@ impl Keeper {
 
     /// Carries out a request. redb panics on some pages damaged while the file was open: the next request reopens the
     /// file, which detects the damage.
-    fn guarded<T>(
-        &mut self,
-        work: impl FnOnce(&mut Self) -> Result<T, StoreError>,
-    ) -> Result<T, StoreError> {
+    fn guarded<T>(&mut self, work: impl FnOnce(&mut Self) -> StoreResult<T>) -> StoreResult<T> {
         catch_unwind(AssertUnwindSafe(|| work(self))).unwrap_or_else(|_| {
             drop(catch_unwind(AssertUnwindSafe(|| self.close())));
             Err(self.failed(OpenProblem::Failed(
@@ -141,7 +126,7 @@ impl Keeper {
     }
 
     /// Returns the database; opens the file if needed.
-    fn database(&mut self) -> Result<&Database, StoreError> {
+    fn database(&mut self) -> StoreResult<&Database> {
         let database = if let Some(database) = self.database.take() {
             database
         } else {
@@ -167,7 +152,7 @@ impl Keeper {
         }
     }
 
-    fn snapshot(&mut self) -> Result<Snapshot, StoreError> {
+    fn snapshot(&mut self) -> StoreResult<Snapshot> {
         let read = self.database()?.begin_read().map_err(Error::from);
         read.and_then(|read| Snapshot::of(&read))
             .map_err(|error| self.failed(error))
@@ -179,7 +164,8 @@ impl Keeper {
         self.database = None;
     }
 
-    pub fn hold(&mut self) -> Result<(u64, String, u64), StoreError> {
+    /// Holds a snapshot. Returns its number, the uuid and the last sequence number.
+    pub fn hold(&mut self) -> StoreResult<(u64, String, u64)> {
         let tables = self.snapshot()?;
         let head = || Ok((tables.uuid()?, tables.info()?.update_seq));
         let (uuid, seq) = head().map_err(|error: Error| self.failed(error))?;
@@ -192,12 +178,13 @@ impl Keeper {
         Ok((self.held_count, uuid, seq))
     }
 
+    /// Reads the next rows after an id of the held snapshot with this number.
     pub fn read_held(
         &mut self,
         number: u64,
         kind: RowKind,
         after: &str,
-    ) -> Result<Vec<ExportRow>, StoreError> {
+    ) -> StoreResult<Vec<ExportRow>> {
         let held = self.held.iter_mut().find(|held| held.number == number);
         let Some(held) = held else {
             let what = "a snapshot was given up: it was not read for a minute, or the store failed";
@@ -211,13 +198,20 @@ impl Keeper {
         rows.map_err(|error| self.failed(error))
     }
 
+    /// Releases the snapshot with this number.
+    pub fn release(&mut self, number: u64) {
+        self.held.retain(|held| held.number != number);
+    }
+
     /// Drops unread snapshots, which make the file grow.
     pub fn drop_idle(&mut self, now: Instant) {
         self.held
             .retain(|held| now.duration_since(held.read_at) <= HELD_IDLE_MAX);
     }
 
-    fn compact(&mut self) -> Result<u64, StoreError> {
+    /// Returns free space of the file to the system, if much is free and no snapshot is held. Returns the number of
+    /// bytes.
+    pub fn compact(&mut self) -> StoreResult<u64> {
         if !self.held.is_empty() {
             return Ok(0);
         }
@@ -232,7 +226,7 @@ impl Keeper {
         given_back.map_err(|error| self.failed(error))
     }
 
-    fn read(&mut self, work: Box<Read>) -> Result<(), StoreError> {
+    pub fn read<T>(&mut self, work: impl FnOnce(&Snapshot) -> Result<T, Error>) -> StoreResult<T> {
         let read = self
             .snapshot()
             .and_then(|tables| work(&tables).map_err(|error| self.failed(error)));
@@ -242,7 +236,7 @@ impl Keeper {
         read
     }
 
-    fn write(&mut self, batch: Vec<Box<Write>>) -> Result<(), StoreError> {
+    fn write(&mut self, batch: Vec<Box<Write>>) -> StoreResult<()> {
         let watcher = Arc::clone(&self.watcher);
         let written = self
             .database()

@@ -10,11 +10,13 @@ use std::fs::OpenOptions;
 use std::io;
 use std::ops::{Bound, Range};
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
 use redb::backends::FileBackend;
 use redb::{BackendError, DatabaseError, StorageBackend};
 use rustc_hash::FxHashMap;
+
+use crate::lock;
 
 /// Bytes of a block.
 const BLOCK: u64 = 4096;
@@ -57,10 +59,6 @@ impl UnchangedFile {
         })
     }
 
-    fn changes(&self) -> MutexGuard<'_, Changes> {
-        self.changes.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Reads the file's content, and zeros after it.
     fn read_file(&self, of_file: u64, at: u64, out: &mut [u8]) -> io::Result<()> {
         let there = usize::try_from(of_file.saturating_sub(at)).unwrap_or(usize::MAX);
@@ -76,11 +74,11 @@ impl UnchangedFile {
 
 impl StorageBackend for UnchangedFile {
     fn len(&self) -> io::Result<u64> {
-        Ok(self.changes().len)
+        Ok(lock(&self.changes).len)
     }
 
     fn read(&self, mut at: u64, mut out: &mut [u8]) -> io::Result<()> {
-        let changes = self.changes();
+        let changes = lock(&self.changes);
         if at.saturating_add(out.len() as u64) > changes.len {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
@@ -98,7 +96,7 @@ impl StorageBackend for UnchangedFile {
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
-        let mut changes = self.changes();
+        let mut changes = lock(&self.changes);
         changes.blocks.retain(|block, _| block * BLOCK < len);
         if let Some(block) = changes.blocks.get_mut(&(len / BLOCK)) {
             block[(len % BLOCK) as usize..].fill(0);
@@ -113,7 +111,7 @@ impl StorageBackend for UnchangedFile {
     }
 
     fn write(&self, mut at: u64, mut data: &[u8]) -> io::Result<()> {
-        let mut changes = self.changes();
+        let mut changes = lock(&self.changes);
         changes.len = changes.len.max(at.saturating_add(data.len() as u64));
         while !data.is_empty() {
             let (number, part) = first_part(at, data.len());

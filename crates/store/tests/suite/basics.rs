@@ -102,11 +102,21 @@ pub async fn last_changes_returns_the_newest_changes_first(place: &TestPlace) {
 pub async fn a_change_applies_to_the_current_revision_or_not_at_all(place: &TestPlace) {
     let store = place.handle();
     let longer = |document: &Document| Some(format!("{}+", document.body));
-    assert_eq!(store.change("a", longer).await.unwrap(), None);
+    assert_eq!(
+        store.change(None, "a", Box::new(longer)).await.unwrap(),
+        None
+    );
     let first = one(&store, edit("a", None, "1")).await.unwrap();
-    let second = store.change("a", longer).await.unwrap().unwrap();
+    let second = store
+        .change(None, "a", Box::new(longer))
+        .await
+        .unwrap()
+        .unwrap();
     assert_eq!(second.number, 2);
-    assert_eq!(store.change("a", |_| None).await.unwrap(), None);
+    assert_eq!(
+        store.change(None, "a", Box::new(|_| None)).await.unwrap(),
+        None
+    );
     assert_eq!(store.document("a").await.unwrap().unwrap().body, "1+");
     assert_eq!(
         one(&store, edit("a", Some(first.clone()), "x")).await,
@@ -115,7 +125,10 @@ pub async fn a_change_applies_to_the_current_revision_or_not_at_all(place: &Test
     one(&store, deletion("a", Some(second.clone())))
         .await
         .unwrap();
-    assert_eq!(store.change("a", longer).await.unwrap(), None);
+    assert_eq!(
+        store.change(None, "a", Box::new(longer)).await.unwrap(),
+        None
+    );
 }
 
 /// Local documents count their updates and appear nowhere else.

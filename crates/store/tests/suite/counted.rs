@@ -11,6 +11,7 @@ use crate::export::StoreSnapshot;
 use crate::place::StorePlace;
 use crate::revision::Revision;
 use crate::tables::{Import, Imported};
+use policy::ownership::Epoch;
 
 /// The number of documents of each request.
 pub type KeptCounts = Arc<Mutex<Vec<usize>>>;
@@ -70,8 +71,13 @@ impl DocumentStore for CountedStore {
         self.store.pending(since)
     }
 
-    fn change_with(&self, id: &str, change: Change) -> Answer<'_, Option<Revision>> {
-        self.store.change_with(id, change)
+    fn change(
+        &self,
+        owner: Option<Epoch>,
+        id: &str,
+        change: Change,
+    ) -> Answer<'_, Option<Revision>> {
+        self.store.change(owner, id, change)
     }
 
     fn info(&self) -> Answer<'_, Info> {

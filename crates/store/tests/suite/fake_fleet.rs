@@ -147,10 +147,6 @@ impl FleetStore for FakeFleet {
         unavailable()
     }
 
-    fn owners(&self, _: Vec<DocId>) -> Answer<'_, Vec<Option<Epoch>>> {
-        unavailable()
-    }
-
     fn leave_orders(&self, _: Vec<Order>) -> Answer<'_, Vec<bool>> {
         unavailable()
     }

@@ -18,7 +18,7 @@ use crate::functions::caller::get_clean_proc;
 use crate::messages::pools::{PoolState, WatchPool};
 use crate::messages::proc_manager::{CallError, Lease, TakeFrom, Want};
 use crate::messages::process::PromptError;
-use crate::otp::pid::{Down, Watch};
+use crate::otp::{Down, Watch};
 use crate::query_server::taught::Taught;
 use policy::time::Timestamp;
 
@@ -38,16 +38,6 @@ impl WatchedPool {
     /// Returns the maximum number of its processes, if there is one.
     pub fn limit(&self) -> Option<u32> {
         self.state.borrow().pool.max
-    }
-
-    /// Waits until others wait; forever if the pool is gone, which also ends its processes.
-    fn until_others_wait(&self) -> LocalBoxFuture<'static, ()> {
-        let mut state = self.state.clone();
-        Box::pin(async move {
-            if state.wait_for(waits).await.is_err() {
-                std::future::pending::<()>().await;
-            }
-        })
     }
 }
 
@@ -149,7 +139,15 @@ impl LentProcess {
 
     /// Ready when others wait for a process of the pool.
     pub fn poll_waiters(&mut self, pool: &WatchedPool, cx: &mut Context<'_>) -> Poll<()> {
-        let waiters = self.waiters.get_or_insert_with(|| pool.until_others_wait());
+        let waiters = self.waiters.get_or_insert_with(|| {
+            let mut state = pool.state.clone();
+            Box::pin(async move {
+                // Without the pool, which also ends its processes, waits forever.
+                if state.wait_for(waits).await.is_err() {
+                    std::future::pending::<()>().await;
+                }
+            })
+        });
         let poll = waiters.as_mut().poll(cx);
         if poll.is_ready() {
             self.waiters = None;

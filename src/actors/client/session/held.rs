@@ -10,7 +10,7 @@ use super::Session;
 use crate::messages::client::ProcToken;
 use crate::messages::pools::{ProcRevoked, SubscribeRevocation};
 use crate::messages::proc_manager::GetProcError;
-use crate::otp::tell::Tell;
+use crate::otp::Tell;
 
 /// Number of processes held by a connection, including dead ones, at which dead ones are first dropped.
 pub(super) const HELD_SWEEP_MIN: usize = 256;

@@ -12,8 +12,7 @@ use actix_rt::time::Instant;
 use bytes::{Buf, Bytes, BytesMut};
 use rustix::net::SendFlags;
 
-use super::super::account::FREE_BYTES;
-use super::{Phase, Session};
+use super::{FREE_BYTES, Phase, Session};
 use crate::aside::is_long;
 use crate::messages::client_error::ErrorReply;
 
@@ -77,7 +76,7 @@ impl Session {
             return;
         }
         let length = value.len() + others.len();
-        if length > FREE_BYTES && !self.account.set(self.bytes() + length) {
+        if length > FREE_BYTES && !self.count(self.bytes() + length) {
             return self.push_error(id, &ErrorReply::no_room());
         }
         let mut unsent = self.unsent.borrow_mut();
@@ -106,7 +105,7 @@ impl Session {
         if self.phase.get() == Phase::Over {
             return;
         }
-        if bytes.len() > FREE_BYTES && !self.account.set(self.bytes() + bytes.len()) {
+        if bytes.len() > FREE_BYTES && !self.count(self.bytes() + bytes.len()) {
             return self.cut(ErrorReply::no_room());
         }
         self.unsent.borrow_mut().add_value(bytes);
@@ -191,19 +190,17 @@ impl Session {
         true
     }
 
-    /// The client no longer reads: drops its output.
-    fn give_up(&self) {
+    /// Drops the output, and disconnects the client.
+    pub(super) fn give_up(&self) {
         self.unsent.take();
         self.set_phase(Phase::Over);
-        // Also wakes a task that waits for the client's input.
+        // Fails only if the client is gone already. Also wakes a task that waits for the client's input.
         let _ = rustix::net::shutdown(&self.stream, rustix::net::Shutdown::Both);
     }
 
     /// Ends the connection at once, and records the reason.
     pub fn cut(&self, why: impl Into<ErrorReply>) {
-        self.close_reason
-            .borrow_mut()
-            .get_or_insert_with(|| why.into());
+        self.end_tunnel(why);
         self.give_up();
     }
 

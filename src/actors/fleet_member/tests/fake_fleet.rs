@@ -11,13 +11,13 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use crate::otp::clock::BootClock;
+use crate::otp::BootClock;
 use crate::replicator::document::members;
 use crate::replicator::state::is_over;
 use policy::ownership::{Claim, Claimed, Counts, DocId, Epoch, LEASE, ListedDoc, Reach, Standing};
 use policy::schedule::Server;
 use store::fleet::{
-    Daemon, DaemonName, FleetStore, IdTaken, IdsSet, JobNote, JobRow, JobStatus, Order, Override,
+    Daemon, DaemonName, FleetStore, IdsSet, JobNote, JobRow, JobStatus, Order, Override,
     ReadStatus, Topic,
 };
 use store::{Answer, Store, StoreError};
@@ -51,12 +51,12 @@ impl Tables {
         owner.is_some_and(|(owner, _)| *owner == epoch)
     }
 
-    fn set_id(&mut self, epoch: Epoch, doc: DocId, id: Arc<str>) -> Option<Result<(), IdTaken>> {
+    fn set_id(&mut self, epoch: Epoch, doc: DocId, id: Arc<str>) -> Option<Result<(), DocId>> {
         if !self.owns(epoch, &doc) {
             return None;
         }
         if let Some(by) = self.ids.get(&id).filter(|by| **by != doc) {
-            return Some(Err(IdTaken { by: Arc::clone(by) }));
+            return Some(Err(Arc::clone(by)));
         }
         self.ids.retain(|_, by| *by != doc);
         self.ids.insert(id, doc);
@@ -395,13 +395,6 @@ impl FleetStore for FakeConnection {
 
     fn daemons(&self) -> Answer<'_, Vec<(Daemon, usize)>> {
         self.ask(|_, _, _| Vec::new())
-    }
-
-    fn owners(&self, docs: Vec<DocId>) -> Answer<'_, Vec<Option<Epoch>>> {
-        self.ask(move |tables, _, _| {
-            let owner = |doc: &DocId| tables.owners.get(doc).map(|(owner, _)| *owner);
-            docs.iter().map(owner).collect()
-        })
     }
 
     fn leave_orders(&self, orders: Vec<Order>) -> Answer<'_, Vec<bool>> {

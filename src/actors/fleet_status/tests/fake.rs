@@ -218,10 +218,6 @@ impl FleetStore for FakeFleet {
         unused()
     }
 
-    fn owners(&self, _: Vec<DocId>) -> Answer<'_, Vec<Option<Epoch>>> {
-        unused()
-    }
-
     fn overrides(&self) -> Answer<'_, Vec<Override>> {
         unused()
     }

@@ -313,17 +313,17 @@ impl Reading<'_> {
                     .collect::<Option<Vec<Value>>>()
                     .map(Value::Array)
             }
-            DeValue::Table(table) if has_secrets && table.len() == 1 => match reference(table) {
-                Some(reference) => match (self.lookup)(reference) {
-                    Ok(text) => Some(Value::String(text)),
-                    Err(why) => {
+            DeValue::Table(table) => {
+                let reference = reference(table).filter(|_| has_secrets && table.len() == 1);
+                match reference.map(self.lookup) {
+                    None => self.table(table, has_secrets),
+                    Some(Ok(text)) => Some(Value::String(text)),
+                    Some(Err(why)) => {
                         self.mistake(line, why, "set it, or correct its name");
                         None
                     }
-                },
-                None => self.table(table, has_secrets),
-            },
-            DeValue::Table(table) => self.table(table, has_secrets),
+                }
+            }
         }
     }
 

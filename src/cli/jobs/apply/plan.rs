@@ -51,6 +51,10 @@ pub(super) struct Plan {
     pub(super) changes: Vec<DocumentChange>,
     /// The documents to write, one for each change except `Keep`.
     pub(super) writes: Vec<Value>,
+    /// The numbers of documents that `changes` add, change and remove, and of others.
+    pub(super) added: usize,
+    pub(super) changed: usize,
+    pub(super) removed: usize,
     pub(super) unchanged: usize,
     /// Documents of the file that exist without its mark.
     pub(super) foreign: Vec<String>,
@@ -69,6 +73,7 @@ impl Plan {
                 plan.changes.push(DocumentChange::Keep(id.clone()));
                 continue;
             }
+            plan.removed += 1;
             plan.changes.push(DocumentChange::Remove(id.clone()));
             let mut write = head(id, document.get("_rev"));
             write.insert("_deleted".to_owned(), true.into());
@@ -81,35 +86,27 @@ impl Plan {
                 plan.foreign.push(id);
                 continue;
             }
-            let members = known.map(|known| differing(known, &document));
-            match members {
+            match known.map(|known| differing(known, &document)) {
                 Some(members) if members.is_empty() => {
                     plan.unchanged += 1;
                     continue;
                 }
-                Some(members) => plan.changes.push(DocumentChange::Change {
-                    change: id.clone(),
-                    members,
-                }),
-                None => plan.changes.push(DocumentChange::Add(id.clone())),
+                Some(members) => {
+                    plan.changed += 1;
+                    let change = id.clone();
+                    plan.changes
+                        .push(DocumentChange::Change { change, members });
+                }
+                None => {
+                    plan.added += 1;
+                    plan.changes.push(DocumentChange::Add(id.clone()));
+                }
             }
             let mut write = head(&id, known.and_then(|known| known.get("_rev")));
             write.extend(document);
             plan.writes.push(Value::Object(write));
         }
         plan
-    }
-
-    /// Returns the numbers of added, changed, removed, and unchanged documents.
-    pub(super) fn counts(&self) -> [usize; 4] {
-        let count =
-            |is: fn(&DocumentChange) -> bool| self.changes.iter().filter(|one| is(one)).count();
-        [
-            count(|one| matches!(one, DocumentChange::Add(_))),
-            count(|one| matches!(one, DocumentChange::Change { .. })),
-            count(|one| matches!(one, DocumentChange::Remove(_))),
-            self.unchanged,
-        ]
     }
 }
 
@@ -155,6 +152,7 @@ mod tests {
             "old": {"_rev": "3-c", "source": "a", "managed_by": "fleet"},
             "theirs": {"_rev": "1-d", "source": "a"}, "unrelated": {"source": "a", "managed_by": "x"}});
         let (wanted, there) = (documents(wanted), documents(there));
+        let counts = |plan: &Plan| [plan.added, plan.changed, plan.removed, plan.unchanged];
         let plan = Plan::new(wanted.clone(), &there, "fleet", true);
         let lines: Vec<String> = plan.changes.iter().map(ToString::to_string).collect();
         assert_eq!(
@@ -166,7 +164,7 @@ mod tests {
             ]
         );
         assert_eq!(
-            (plan.counts(), &*plan.foreign),
+            (counts(&plan), &*plan.foreign),
             ([1, 1, 1, 1], &["theirs".to_owned()][..])
         );
         assert_eq!(
@@ -179,7 +177,7 @@ mod tests {
         );
         let plan = Plan::new(wanted, &there, "fleet", false);
         assert_eq!(plan.changes[0], DocumentChange::Keep("old".to_owned()));
-        assert_eq!((plan.writes.len(), plan.counts()), (2, [1, 1, 0, 1]));
+        assert_eq!((plan.writes.len(), counts(&plan)), (2, [1, 1, 0, 1]));
         let texts: Vec<Value> = plan.changes.iter().map(|change| json!(change)).collect();
         let change = json!({"change": "other", "members": ["continuous", "filter", "source"]});
         assert_eq!(

@@ -512,7 +512,7 @@ fn forbidden_opening_panics_in_debug_builds_and_is_refused_with_a_warning_in_rel
     world.take(1, None);
     let mut out = Vec::new();
     let Pools { pools, ledger, .. } = &mut world.pools;
-    let mut turn = turn::Turn {
+    let mut turn = Turn {
         id: POOL,
         pool: &mut pools[0],
         ledger,

@@ -555,12 +555,12 @@ fn a_shutdown_stops_everything_and_starts_nothing() {
         stops(world.on(Event::Shutdown)),
         [("b", StopReason::Shutdown)]
     );
-    assert!(world.scheduler.jobs().any(|job| job.shown.run.is_some()));
+    assert!(world.scheduler.jobs().any(|job| job.phase.run().is_some()));
     assert!(world.on(Event::Cycle).is_empty());
     assert!(world.on(Event::Add(new_job("c"))).is_empty());
     assert!(world.advance(Duration::from_secs(3600)).is_empty());
     assert_eq!(world.let_go(), [ScheduleAction::Stopped { id: "b".into() }]);
-    assert!(world.scheduler.jobs().all(|job| job.shown.run.is_none()));
+    assert!(world.scheduler.jobs().all(|job| job.phase.run().is_none()));
     assert_eq!(world.types("b"), ["stopped", "started", "added"]);
 }
 

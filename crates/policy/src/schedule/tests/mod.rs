@@ -23,9 +23,14 @@ use super::*;
 
 impl Scheduler {
     /// Returns all jobs in arbitrary order.
-    fn jobs(&self) -> impl Iterator<Item = JobView<'_>> {
-        let ids = self.jobs.slots().map(|slot| &self.jobs.get(slot).id);
-        ids.filter_map(|id| self.job(id))
+    fn jobs(&self) -> impl Iterator<Item = &Job> {
+        let rows = self.jobs.slots().map(|slot| self.jobs.get(slot));
+        rows.filter(|job| !job.phase.is_leaving())
+    }
+
+    /// Returns a job's penalty for its key's usage.
+    fn penalty(&self, id: &str) -> Option<u64> {
+        self.job(id).map(|job| job.penalty)
     }
 }
 
@@ -321,7 +326,7 @@ impl World {
     fn ids(&self, running: bool) -> Vec<String> {
         let jobs = self.scheduler.jobs();
         let mut ids: Vec<_> = jobs
-            .filter(|job| job.shown.run.is_some() == running)
+            .filter(|job| job.phase.run().is_some() == running)
             .map(|job| job.id.to_string())
             .collect();
         ids.sort();
@@ -344,7 +349,7 @@ impl World {
     /// Returns the numbers of running and of other one-shot jobs.
     fn one_shot_counts(&self) -> (usize, usize) {
         let one_shots = || self.scheduler.jobs().filter(|job| !job.continuous);
-        let running = one_shots().filter(|job| job.shown.run.is_some()).count();
+        let running = one_shots().filter(|job| job.phase.run().is_some()).count();
         (running, one_shots().count() - running)
     }
 

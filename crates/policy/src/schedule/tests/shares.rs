@@ -32,7 +32,7 @@ fn configured_shares_apply_from_the_start() {
         fair.job_added(&key(db));
         fair.charge(db, SECOND);
     }
-    fair.update_usage(Coefficient::USAGE);
+    fair.update_usage(Settings::default().usage_coeff);
     let raise = |db| fair.raise(db, &shares);
     assert_eq!((raise("db1"), raise("db2")), (25, 100));
 }
@@ -52,7 +52,8 @@ fn jobs_are_counted_for_each_key() {
         (jobs_of(fair, "db1"), jobs_of(fair, "db2"))
     };
     assert_eq!(counts(&world), (Some(2), Some(1)));
-    assert!(world.scheduler.jobs().all(|job| job.penalty == 0));
+    let penalties = ["j1", "j2", "j3"].map(|id| world.scheduler.penalty(id));
+    assert_eq!(penalties, [Some(0); 3]);
     let expected = [(Some(1), Some(1)), (None, Some(1)), (None, None)];
     for (id, expected) in ["j1", "j2", "j3"].iter().zip(expected) {
         world.on(Event::Remove { id: (*id).into() });
@@ -117,7 +118,7 @@ fn usage_decays_and_adds_charges() {
     fair.job_added(&key("db1"));
     let usage = |fair: &FairShare| usage_of(fair, "db1");
     fair.charge("db1", 60 * SECOND);
-    fair.update_usage(Coefficient::USAGE);
+    fair.update_usage(Settings::default().usage_coeff);
     assert_eq!(usage(&fair), Some(60_000_000));
     fair.update_usage(Coefficient::new(0.2));
     assert_eq!(usage(&fair), Some(12_000_000));
@@ -129,20 +130,23 @@ fn usage_decays_and_adds_charges() {
     fair.job_removed("db1");
     assert_eq!(fair.0.len(), 1, "its usage is remembered");
     for _ in 0..100 {
-        fair.update_usage(Coefficient::USAGE);
+        fair.update_usage(Settings::default().usage_coeff);
     }
     assert_eq!((usage(&fair), fair.0.len()), (None, 0));
 }
 
 #[test]
 fn usage_of_a_minute_is_forgotten_after_26_cycles() {
-    let cycles = cycles_to_zero(60_000_000, Coefficient::USAGE);
+    let cycles = cycles_to_zero(60_000_000, Settings::default().usage_coeff);
     assert_eq!(cycles, 26);
 }
 
 #[test]
 fn a_penalty_of_6000_is_forgotten_after_266_cycles() {
-    assert_eq!(cycles_to_zero(6000, Coefficient::PRIORITY), 266);
+    assert_eq!(
+        cycles_to_zero(6000, Settings::default().priority_coeff),
+        266
+    );
 }
 
 fn cycles_to_zero(mut number: u64, coefficient: Coefficient) -> u32 {
@@ -168,7 +172,7 @@ fn penalties_decay() {
     world.on(Event::Add(new_job("j1")));
     world.advance(60 * SECOND);
     world.on(Event::Cycle);
-    let penalty = |world: &World| world.scheduler.job("j1").map(|job| job.penalty);
+    let penalty = |world: &World| world.scheduler.penalty("j1");
     assert!(penalty(&world) > Some(0));
     world.on(Event::Pause {
         id: "j1".into(),
@@ -189,7 +193,7 @@ fn the_penalty_of_a_running_job_grows_to_a_limit() {
             world.advance(60 * SECOND);
             world.on(Event::Cycle);
         }
-        world.scheduler.job("j1").map_or(0, |job| job.penalty)
+        world.scheduler.penalty("j1").unwrap_or(0)
     };
     let (one, two) = (cycles(1), cycles(1));
     assert!(one > 0 && two > one);
@@ -209,7 +213,7 @@ fn a_new_job_of_a_busy_key_starts_with_a_penalty() {
         key: key("quiet"),
         ..new_job("j3")
     }));
-    let penalty = |id: &str| world.scheduler.job(id).map(|job| job.penalty);
+    let penalty = |id: &str| world.scheduler.penalty(id);
     // One minute times two jobs, over a hundred squared.
     assert_eq!(penalty("j2"), Some(60_000_000 * 2 / 10_000));
     assert_eq!(penalty("j3"), Some(0));

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use futures_util::stream;
+use futures_util::stream::{self, StreamExt};
 use reqwest::header::{ACCEPT, CONTENT_TYPE};
 use serde_json::json;
 
@@ -340,7 +340,10 @@ async fn streamed_bodies_are_sent_once_with_their_length() {
     let server = Server::start(|_| Answer::new(500, "")).await;
     let endpoint = endpoint(&server.url(""), |_, settings| settings.retries = 3);
     let request = Request::put("doc").header(CONTENT_TYPE, HeaderValue::from_static("a/b"));
-    let body = RequestBody::stream(5, parts);
+    let body = RequestBody::Stream {
+        length: 5,
+        stream: parts.boxed(),
+    };
     let failed = endpoint.request(request.body(body)).await.unwrap_err();
     assert_eq!(failed.cause, status(500, ""));
     let [sent] = &server.received()[..] else {
@@ -359,7 +362,10 @@ async fn an_error_in_a_streamed_body_fails_the_request() {
         Ok(Bytes::from("ab")),
         Err(BodyFailed::Broken("the source went".into())),
     ];
-    let body = RequestBody::stream(5, stream::iter(parts));
+    let body = RequestBody::Stream {
+        length: 5,
+        stream: stream::iter(parts).boxed(),
+    };
     let failed = server
         .endpoint()
         .request(Request::put("doc").body(body))
@@ -492,7 +498,10 @@ async fn a_server_with_an_overlong_response_head_is_not_unreachable() {
 #[tokio::test]
 async fn a_streamed_body_is_not_resent_after_429() {
     let server = Server::start(|_| Answer::new(429, "")).await;
-    let body = RequestBody::stream(1, stream::iter([Ok(Bytes::from("x"))]));
+    let body = RequestBody::Stream {
+        length: 1,
+        stream: stream::iter([Ok(Bytes::from("x"))]).boxed(),
+    };
     let failed = server
         .endpoint()
         .request(Request::put("d").body(body))
@@ -505,10 +514,12 @@ async fn a_streamed_body_is_not_resent_after_429() {
 async fn at_the_rate_limit_requests_fail_at_once_with_max_backoff() {
     let server = Server::start(|_| Answer::new(200, "")).await;
     let endpoint = server.endpoint();
+    let key = (endpoint.0.key.clone(), Method::GET);
     for nth in 0..60 {
-        endpoint.0.http.limiter(|limiter, now| {
-            limiter.failure(&endpoint.0.key, &Method::GET, now + nth * 100);
-        });
+        endpoint
+            .0
+            .http
+            .limiter(|limiter, now| limiter.failure(&key, now + nth * 100));
     }
     let failed = endpoint
         .request(Request::get("").retries(5))

@@ -7,15 +7,13 @@ use std::collections::HashMap;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Error, Row};
 
-use crate::error::StoreError;
-use crate::fleet::{IdTaken, IdsSet, JobNote, JobRow};
-use crate::postgres::shared::{Param, Shared, epoch};
+use crate::error::StoreResult;
+use crate::fleet::{IdsSet, JobNote, JobRow};
+use crate::observer::DatabaseRequest;
+use crate::postgres::shared::{Param, Shared};
 use policy::ownership::{DocId, Epoch};
 
 pub(super) const ROWS: &str = "SELECT doc_id, kept, past FROM settee.jobs WHERE doc_id = ANY($1)";
-
-pub(super) const OWNERS: &str = "SELECT doc_id, owner FROM settee.jobs JOIN settee.instances ON epoch = owner \
-     WHERE doc_id = ANY($1)";
 
 pub(super) const SAVE_PASTS: &str = "WITH held AS MATERIALIZED (SELECT j.doc_id, p.past \
      FROM (SELECT * FROM unnest($2::text[], $3::text[]) AS p (doc_id, past) ORDER BY doc_id COLLATE \"C\") p \
@@ -58,14 +56,6 @@ pub(super) fn rows(docs: &[DocId], rows: &[Row]) -> Result<Vec<JobRow>, Error> {
     Ok(docs.iter().map(row).collect())
 }
 
-pub(super) fn owners(docs: &[DocId], rows: &[Row]) -> Result<Vec<Option<Epoch>>, Error> {
-    let found = rows
-        .iter()
-        .map(|row| Ok((row.try_get::<_, &str>(0)?, epoch(row.try_get(1)?))));
-    let found: HashMap<&str, Epoch> = found.collect::<Result<_, Error>>()?;
-    Ok(docs.iter().map(|id| found.get(&**id).copied()).collect())
-}
-
 fn texts(jobs: &[JobNote], of: fn(&JobNote) -> &str) -> Param {
     Param::Texts(jobs.iter().map(|job| of(job).to_owned()).collect())
 }
@@ -74,7 +64,7 @@ pub(super) async fn set_replication_ids(
     shared: &Shared,
     epoch: Epoch,
     jobs: &[JobNote],
-) -> Result<IdsSet, StoreError> {
+) -> StoreResult<IdsSet> {
     let params = [
         Param::Epoch(epoch),
         texts(jobs, |job| &job.doc),
@@ -84,7 +74,10 @@ pub(super) async fn set_replication_ids(
     ];
     let mut tries = 1;
     let rows = loop {
-        match shared.write(SET_IDS, &params).await? {
+        match shared
+            .once(DatabaseRequest::Write, SET_IDS, &params)
+            .await?
+        {
             Ok(rows) => break rows,
             // The other document was not visible yet.
             Err(failed)
@@ -96,11 +89,11 @@ pub(super) async fn set_replication_ids(
         }
     };
     let owned = rows.iter().map(|row| {
-        let taken: Option<&str> = row.try_get(1)?;
-        let by = taken.map(|by| IdTaken { by: by.into() });
-        Ok((row.try_get::<_, &str>(0)?, by.map_or(Ok(()), Err)))
+        let by: Option<&str> = row.try_get(1)?;
+        let set = by.map_or(Ok(()), |by| Err(by.into()));
+        Ok((row.try_get::<_, &str>(0)?, set))
     });
-    let owned: Result<HashMap<&str, _>, Error> = owned.collect();
+    let owned: Result<HashMap<&str, Result<(), DocId>>, Error> = owned.collect();
     let mut owned = owned.map_err(|error| shared.failed(error))?;
     Ok(jobs.iter().map(|job| owned.remove(&*job.doc)).collect())
 }

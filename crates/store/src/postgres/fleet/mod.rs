@@ -17,9 +17,9 @@ use tokio::time::timeout;
 use tokio_postgres::{Error, Row};
 
 use super::connect::no_answer;
+use super::first;
 use super::shared::{Param, epoch_int};
 use super::thread::StoreThread;
-use super::{first, known};
 use crate::document_store::Answer;
 use crate::fleet::{
     Daemon, DaemonName, FleetStore, IdsSet, JobNote, JobRow, JobStatus, Order, Override,
@@ -32,25 +32,6 @@ use policy::schedule::Server;
 const TELL_CLAIMS: &str = "pg_notify('settee_fleet', 'claims')";
 
 impl StoreThread {
-    /// Runs a writing statement; not repeated if its connection is lost.
-    fn write<T: Send + 'static>(
-        &self,
-        sql: &'static str,
-        params: Vec<Param>,
-        of: impl FnOnce(&[Row]) -> Result<T, Error> + Send + 'static,
-    ) -> Answer<'_, T> {
-        let shared = Arc::clone(&self.shared);
-        Box::pin(self.run(async move {
-            shared.open().await?;
-            shared
-                .write(sql, &params)
-                .await?
-                .map_err(|failed| failed.error)
-                .and_then(|rows| of(&rows))
-                .map_err(|error| shared.failed(error))
-        }))
-    }
-
     /// Runs a lease statement, within [`REQUEST_MAX`].
     fn lease<T: Send + 'static>(
         &self,
@@ -230,14 +211,6 @@ impl FleetStore for StoreThread {
         self.read(ownership::DAEMONS, vec![], |rows| {
             rows.iter().map(ownership::daemon).collect()
         })
-    }
-
-    fn owners(&self, docs: Vec<DocId>) -> Answer<'_, Vec<Option<Epoch>>> {
-        self.read(
-            jobs::OWNERS,
-            vec![known(docs.iter().map(|id| id.to_string()))],
-            move |rows| jobs::owners(&docs, rows),
-        )
     }
 
     fn leave_orders(&self, orders: Vec<Order>) -> Answer<'_, Vec<bool>> {

@@ -1,7 +1,7 @@
 //! Leases, claims, and writes that only an owner may make.
 
 use super::*;
-use crate::fleet::{IdTaken, JobNote, JobRow, Topic};
+use crate::fleet::{JobNote, JobRow, Topic};
 use policy::ownership::{Claimed, ListedDoc, Standing};
 
 fn listed(doc: &str, claim: u64, wanted: bool) -> ListedDoc {
@@ -64,8 +64,12 @@ pub async fn a_document_has_one_owner_while_the_owners_lease_lasts(
         .unwrap();
     assert_eq!((docs.len(), seen), (1, counts(3, 1)));
     assert_eq!(claim(fleet, second, 2, 9).await.len(), 2);
-    let owners = fleet.owners(ids(&["a", "none", "c"])).await.unwrap();
-    assert_eq!(owners, [Some(second), None, Some(second)]);
+    let (docs, _) = fleet
+        .renew(second, false, Reach::default())
+        .await
+        .unwrap()
+        .unwrap();
+    assert_eq!(docs.len(), 3);
 }
 
 fn note(doc: &str, id: &str) -> JobNote {
@@ -82,7 +86,7 @@ async fn set_id(
     epoch: Epoch,
     doc: &str,
     id: &str,
-) -> Option<Result<(), IdTaken>> {
+) -> Option<Result<(), DocId>> {
     let set = fleet.set_replication_ids(epoch, vec![note(doc, id)]);
     set.await.unwrap().remove(0)
 }
@@ -169,8 +173,9 @@ pub async fn daemons_that_claim_at_the_same_time_never_get_the_same_document(pla
             for n in 1.. {
                 let some = fleet.claim(epoch, Request(n), 7).await.unwrap();
                 if some.docs.is_empty() && some.counts.wanted == DOCUMENTS {
-                    let owners = fleet.owners(all.clone()).await.unwrap();
-                    assert!(owners.iter().all(|owner| *owner == Some(epoch)));
+                    let renewed = fleet.renew(epoch, false, Reach::default()).await;
+                    let (owned, _) = renewed.unwrap().unwrap();
+                    assert_eq!(owned.len(), all.len());
                     return all;
                 }
                 all.extend(some.docs);
@@ -314,7 +319,7 @@ pub async fn one_of_two_documents_with_the_same_replication_gets_it(place: &Test
     } else {
         ("b", "a", one_of)
     };
-    assert_eq!(refused, Err(IdTaken { by: has.into() }));
+    assert_eq!(refused, Err(DocId::from(has)));
     assert_eq!(
         set(first, has, "rep").await,
         Some(Ok(())),
@@ -341,7 +346,7 @@ pub async fn ids_of_many_documents_are_set_in_one_request(place: &TestPlace) {
         ("d", "new"),
     ];
     let asked = asked.map(|(doc, id)| note(doc, id));
-    let taken = |by: &str| Some(Err(IdTaken { by: by.into() }));
+    let taken = |by: &str| Some(Err(DocId::from(by)));
     let set = fleet
         .set_replication_ids(first, asked.into())
         .await
@@ -386,7 +391,7 @@ pub async fn a_document_is_changed_for_its_owner_only(place: &TestPlace) {
     ask(&store, &["a"]).await;
     let ((first, _), (second, _)) = (enter(fleet, 1).await, enter(fleet, 2).await);
     let change = |epoch, body: &'static str| {
-        let changed = store.change_as(epoch, "a", Box::new(move |_| Some(body.to_owned())));
+        let changed = store.change(Some(epoch), "a", Box::new(move |_| Some(body.to_owned())));
         async move { changed.await.unwrap().map(|revision| revision.number) }
     };
     assert_eq!(change(first, "{\"n\":1}").await, None);
