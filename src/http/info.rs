@@ -114,7 +114,7 @@ pub(super) async fn acknowledge(
 pub(super) async fn drain_state(shared: Shared) -> Answer {
     let since = shared.drain.since();
     let snapshot = shared.manager.call(GetStatus { pool: None }).await;
-    // A manager or scheduler that is restarting counts as without work.
+    // A manager that is restarting counts as without work, and so does a scheduler below.
     let pools = snapshot
         .map(|snapshot| snapshot.summary())
         .unwrap_or_default()

@@ -43,7 +43,9 @@ fn names_beyond_the_bound_share_a_row_and_their_number_is_reported() {
         .map(|number| format!("pool{number}"))
         .collect();
     let counts: Vec<_> = names.iter().map(|name| metrics.pool(name)).collect();
-    (counts.iter()).for_each(|pool| pool.count().returns.one(ReturnStatus::Ok));
+    for pool in &counts {
+        pool.count().returns.one(ReturnStatus::Ok);
+    }
     let snapshot = metrics.snapshot(&DaemonStatus {
         pools: names.iter().map(|name| pool_of(name)).collect(),
         ..DaemonStatus::default()

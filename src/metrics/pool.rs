@@ -134,7 +134,7 @@ const OTHER: &str = "other";
 pub(crate) struct RefusedCalls(Mutex<BTreeMap<Box<str>, u64>>);
 
 impl RefusedCalls {
-    /// Counts a system call that a cell refused; call it only for the first of each name in a process.
+    /// Adds to the count of a system call that cells refused; a process counts only the first of each name.
     pub fn add(&self, call: &str, count: u64) {
         let mut known = lock(&self.0);
         let name = if known.len() < CALLS_MAX || known.contains_key(call) {

@@ -139,13 +139,10 @@ impl ChildLog {
             .as_ref()
             .map_or(0, |call| call.subject.bytes());
         let mut lines = self.lines.borrow_mut();
-        let admitted = lines.take(1, self.terms.lines_max, LINES_PERIOD, now)
-            && lock(&self.terms.pool.0).take(
-                written(line) + bytes_of_call,
-                self.terms.pool_bytes_max,
-                BYTES_PERIOD,
-                now,
-            );
+        let admitted = lines.take(1, self.terms.lines_max, LINES_PERIOD, now) && {
+            let bytes = written(line) + bytes_of_call;
+            lock(&self.terms.pool.0).take(bytes, self.terms.pool_bytes_max, BYTES_PERIOD, now)
+        };
         if !admitted {
             self.leave_out(now);
         }

@@ -181,10 +181,7 @@ impl Stat {
 /// Returns the PID of the command started by a launcher: the first child of the cell's first process. Orphans adopted
 /// by either are listed after it.
 pub fn launched_command(launcher: u32) -> Option<u32> {
-    let first_child = |pid: u32| {
-        let list = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
-        list.split_ascii_whitespace().next()?.parse().ok()
-    };
+    let first_child = |pid| children(pid, 1).into_iter().next();
     first_child(first_child(launcher)?)
 }
 

@@ -25,7 +25,8 @@ function services(all) {
   const columns = [["Service", "first"], ["State", "first text"], ["Listens on", "text"], ["Pool"], ["Connections", "number"], ["Accepted", "number"], ["Limit", "number"]];
   const sorted = all.toSorted((one, other) => one.listening - other.listening);
   return section("Services", null, table("services", columns, sorted.map((service) => [
-    service.name, service.name, stateOfService(service), service.listen, poolLink(service.pool), service.connections, service.accepted, service.limit,
+    service.name,
+    service.name, stateOfService(service), service.listen, poolLink(service.pool), service.connections, service.accepted, service.limit,
   ])));
 }
 

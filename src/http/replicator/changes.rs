@@ -142,7 +142,7 @@ fn since(call: &Call, params: &Params, now: &Changes) -> HttpResult<u64> {
     Ok(if is_ours { number } else { 0 })
 }
 
-/// Returns a time given in milliseconds.
+/// Returns a time given in milliseconds: by default [`TIMEOUT`], at most [`TIME_MAX`].
 fn time(params: &Params, name: &str) -> HttpResult<Duration> {
     let given = params.count(name)?;
     let time = given.map_or(TIMEOUT, |time| Duration::from_millis(time as u64));
