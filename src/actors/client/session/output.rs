@@ -80,6 +80,8 @@ impl Session {
             return self.push_error(id, &ErrorReply::no_room());
         }
         let mut unsent = self.unsent.borrow_mut();
+        let copied = if is_long(length) { 0 } else { length };
+        unsent.last.reserve(id.len() + member.len() + copied + 10);
         for piece in [b"{\"id\":", id.as_bytes(), member] {
             unsent.add(piece);
         }
