@@ -44,6 +44,8 @@ limits="prlimit --nproc=170 --nofile=1024 --sigpending=400 --msgqueue=200000 --m
 
 pub struct Host {
     service: Option<Service>,
+    /// The layers that its cells lack, each with why.
+    missing: Value,
     folder: TempDir,
     /// Makes one attempt run at a time: each exhausts what others need.
     alone: Mutex<()>,
@@ -94,8 +96,13 @@ impl Host {
         run_by.owns(&path("program"));
         let serve = serve_command(&config);
         let command = run_by.command(folder.path(), &["--ipc", "--net"], SETUP, &serve);
+        let service = Service::start_command(directory, command);
+        // Asked before any attempt: the service needs a thread for its answer, and attempts exhaust threads.
+        let missing = service.connect().pool("cell")["sandbox"]["missing"].take();
+        assert!(missing.is_object(), "{missing}");
         Self {
-            service: Some(Service::start_command(directory, command)),
+            service: Some(service),
+            missing,
             folder,
             alone: Mutex::new(()),
         }
@@ -114,9 +121,7 @@ impl Host {
 
     /// Returns why its cells lack a layer, or `None` if they have it.
     pub fn lacks(&self, layer: &str) -> Option<String> {
-        let pool = self.service().connect().pool("cell");
-        let why = pool["sandbox"]["missing"][layer].as_str();
-        why.map(str::to_owned)
+        self.missing[layer].as_str().map(str::to_owned)
     }
 
     /// Returns a new client with its own query server.
