@@ -135,13 +135,19 @@ pub(super) fn run(args: &Args, languages: &Registry) -> CliResult {
         json: args.json,
         one_of: None,
     });
-    let is_endless = replication.options.continuous && args.verify == Some(When::After);
-    if is_endless {
-        return Err(CliError::new(
-            Exit::Usage,
+    let unfit = match args.verify {
+        Some(When::After) if replication.options.continuous => Some((
             "a continuous replication has no end after which it could be verified",
             "run --verify=only while it replicates",
-        ));
+        )),
+        Some(When::Only) if args.refused.is_some() => Some((
+            "--verify=only writes no documents, so none is refused",
+            "leave out --refused, which would empty its file",
+        )),
+        _ => None,
+    };
+    if let Some((problem, remedy)) = unfit {
+        return Err(CliError::new(Exit::Usage, problem, remedy));
     }
     let logging = Logging::to_stderr(&config.log);
     let run = Run {

@@ -337,7 +337,7 @@ mod tests {
     use std::future::poll_fn;
     use std::pin::Pin;
 
-    use actix_web::body::MessageBody;
+    use actix_web::body::{BodyStream, MessageBody};
     use futures_util::stream;
     use test_support::turns_beside;
 
@@ -371,15 +371,18 @@ mod tests {
     #[actix_rt::test]
     async fn other_tasks_run_while_a_long_answer_is_sent() {
         let request = actix_web::test::TestRequest::default().to_http_request();
-        let whole = Bytes::from(vec![b' '; 4 * TURN_BYTES]).boxed();
-        let mut answer = Outgoing::new(whole, Exchange::begin(&request), None);
-        let sending = turns_beside(async {
-            let mut bytes = 0;
-            while let Some(piece) = poll_fn(|cx| Pin::new(&mut answer).poll_next(cx)).await {
-                bytes += piece.unwrap().len();
-            }
-            bytes
-        });
-        assert_eq!(sending.await, (4 * TURN_BYTES, 3));
+        let whole = Bytes::from(vec![b' '; 4 * TURN_BYTES]);
+        let rows = stream::iter(vec![whole.slice(..TURN_BYTES / 2); 8]).map(Ok::<_, io::Error>);
+        for (body, turns) in [(whole.boxed(), 3), (BodyStream::new(rows).boxed(), 4)] {
+            let mut answer = Outgoing::new(body, Exchange::begin(&request), None);
+            let sending = turns_beside(async {
+                let mut bytes = 0;
+                while let Some(piece) = poll_fn(|cx| Pin::new(&mut answer).poll_next(cx)).await {
+                    bytes += piece.unwrap().len();
+                }
+                bytes
+            });
+            assert_eq!(sending.await, (4 * TURN_BYTES, turns));
+        }
     }
 }

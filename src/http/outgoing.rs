@@ -29,7 +29,7 @@ enum Content {
 /// An answer's body.
 pub(super) struct Outgoing {
     content: Content,
-    /// Bytes of a whole body sent in this turn.
+    /// Bytes sent in this turn.
     turn_bytes: usize,
     /// The turn of other tasks.
     pause: Option<LocalBoxFuture<'static, ()>>,
@@ -74,23 +74,24 @@ impl MessageBody for Outgoing {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Bytes, Self::Error>>> {
         let this = &mut *self;
-        match &mut this.content {
-            Content::Whole(bytes) if bytes.is_empty() => Poll::Ready(None),
-            Content::Whole(bytes) => {
-                // A fast reader makes nobody else wait.
-                if this.turn_bytes >= TURN_BYTES {
-                    ready!(
-                        this.pause
-                            .get_or_insert_with(|| yield_now().boxed_local())
-                            .poll_unpin(cx)
-                    );
-                    (this.pause, this.turn_bytes) = (None, 0);
-                }
-                let length = bytes.len().min(PIECE_BYTES);
-                this.turn_bytes += length;
-                Poll::Ready(Some(Ok(bytes.split_to(length))))
-            }
-            Content::Stream(body) => Pin::new(body).poll_next(cx),
+        // A fast reader makes nobody else wait.
+        if this.turn_bytes >= TURN_BYTES {
+            ready!(
+                this.pause
+                    .get_or_insert_with(|| yield_now().boxed_local())
+                    .poll_unpin(cx)
+            );
+            (this.pause, this.turn_bytes) = (None, 0);
         }
+        let piece = match &mut this.content {
+            Content::Whole(bytes) if bytes.is_empty() => return Poll::Ready(None),
+            Content::Whole(bytes) => Ok(bytes.split_to(bytes.len().min(PIECE_BYTES))),
+            Content::Stream(body) => match ready!(Pin::new(body).poll_next(cx)) {
+                Some(piece) => piece,
+                None => return Poll::Ready(None),
+            },
+        };
+        this.turn_bytes += piece.as_ref().map_or(0, Bytes::len);
+        Poll::Ready(Some(piece))
     }
 }

@@ -21,7 +21,7 @@ pub(super) trait Counted {
     fn samples(&self, each: Each<'_>);
 
     /// Adds the counts of a former row; nothing for what only rises and falls, or has no names.
-    fn absorb(&self, _gone: &Self) {}
+    fn absorb(&self, gone: &Self);
 }
 
 /// When it was created.
@@ -141,6 +141,8 @@ impl Counted for Gauge {
     fn samples(&self, each: Each<'_>) {
         each(&[], self.get().into());
     }
+
+    fn absorb(&self, _gone: &Self) {}
 }
 
 /// The upper bounds of the ranges of times, in nanoseconds: 1, 2, 5 of each decade from 10 microseconds to 100

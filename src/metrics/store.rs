@@ -65,6 +65,8 @@ impl Counted for RequestTimes {
             each(&[kind.into()], times.get().into());
         }
     }
+
+    fn absorb(&self, _gone: &Self) {}
 }
 
 impl StoreObserver for StoreMetrics {

@@ -125,6 +125,23 @@ async fn a_complete_target_is_reported_after_a_replication_or_without_one() {
 }
 
 #[actix_rt::test]
+async fn a_comparison_alone_does_not_empty_the_file_of_refused_documents() {
+    let folder = folder();
+    let file = folder.path().join("refused");
+    std::fs::write(&file, "of the replication\n").unwrap();
+    let more = ["--verify=only", "--refused", file.to_str().unwrap()];
+    let (status, _, error) = code(&run(&folder, "http://a/b", "http://a/c", &more).await);
+    assert!(
+        status == Some(64) && error.contains("none is refused"),
+        "{error}"
+    );
+    assert_eq!(
+        std::fs::read_to_string(&file).unwrap(),
+        "of the replication\n"
+    );
+}
+
+#[actix_rt::test]
 async fn every_missing_revision_and_missing_or_different_attachment_is_listed() {
     for has_bulk_get in [true, false] {
         let two = two().await;

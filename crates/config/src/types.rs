@@ -135,7 +135,7 @@ section! {
         /// Skips work that a function does not need: freezing documents that it only reads, unused keys of a reduce
         /// function, unread members (`settee map`). Rows stay the same.
         optimize_functions: bool = true, Kind::Boolean;
-        /// Maximum revisions in the `_revisions` of a document sent to a query server.
+        /// Accepted for CouchDB's files, and not used.
         revs_limit: u32 = 20, count(0, 1_000_000), unit("revisions");
     }
     beside {

@@ -398,8 +398,22 @@ impl ProcManager {
             ),
             StopReason::Shutdown => ("shutting_down", "the service is shutting down".to_owned()),
             StopReason::Removed => ("pool_removed", format!("the pool '{pool}' was removed")),
-            // No other reason stops a held process.
-            _ => ("killed", "the process was stopped".to_owned()),
+            StopReason::Idle
+            | StopReason::Stale
+            | StopReason::Reaped
+            | StopReason::OverLimit
+            | StopReason::Failed
+            | StopReason::Broken
+            | StopReason::TeachFailed
+            | StopReason::ResetFailed
+            | StopReason::ForgetFailed
+            | StopReason::Uses
+            | StopReason::Age
+            | StopReason::Memory
+            | StopReason::Culled
+            | StopReason::ClientCrashed
+            | StopReason::TenantGone
+            | StopReason::Stress => ("killed", "the process was stopped".to_owned()),
         };
         self.revoke(client, (proc, token), name, reason);
     }
