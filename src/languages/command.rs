@@ -21,10 +21,10 @@ use crate::messages::opener::StartError;
 use crate::messages::process::{Fault, ProcessRef};
 use crate::query_server::abilities::{Abilities, Ability};
 use crate::query_server::isolates::IsolateTerms;
-use child::CommandSpec;
 use child::cell::Cell;
 use child::cell::terms::CellTerms;
 use child::cell::trial::{CellTrial, check_program};
+use child::{CommandSpec, SpawnError};
 
 /// The shell that runs commands with shell syntax.
 const SHELL: &str = "/bin/sh";
@@ -235,10 +235,11 @@ impl Language for CommandLanguage {
         spec.environment.extend(isolates);
         async move {
             let (child, pipes) = context.spawner.spawn(spec).await.map_err(|error| {
-                let fault = if error.is_command_wrong() {
-                    Fault::QueryServer
-                } else {
-                    Fault::Host
+                let fault = match error {
+                    SpawnError::NotFound(_) | SpawnError::NotExecutable { .. } => {
+                        Fault::QueryServer
+                    }
+                    SpawnError::Refused(_) | SpawnError::Ending => Fault::Host,
                 };
                 StartError::new(error.to_string(), fault)
             })?;

@@ -88,13 +88,6 @@ pub enum SpawnError {
     Ending,
 }
 
-impl SpawnError {
-    /// Returns whether the command itself is wrong, rather than the state of the machine.
-    pub const fn is_command_wrong(&self) -> bool {
-        matches!(self, Self::NotFound(_) | Self::NotExecutable { .. })
-    }
-}
-
 struct SpawnRequest {
     command: CommandSpec,
     reply: oneshot::Sender<Result<(Unreaped, Pipes), SpawnError>>,
@@ -368,7 +361,6 @@ mod tests {
             matches!(folder, SpawnError::NotExecutable { .. }),
             "{folder}"
         );
-        assert!(folder.is_command_wrong());
     }
 
     #[actix_rt::test]

@@ -34,18 +34,14 @@ impl StderrLog {
 
     /// Adds bytes read.
     pub fn add(&mut self, chunk: &Bytes) {
-        // In pieces, so that an overlong line is cut and the next one still found.
-        for piece in chunk.chunks(LINE_BYTES_MAX / 2) {
+        // In pieces that end with their line, so that an overlong line is cut and the next one still found.
+        let lines = chunk.split_inclusive(|byte| *byte == b'\n');
+        for piece in lines.flat_map(|line| line.chunks(LINE_BYTES_MAX / 2)) {
             self.lines.add(chunk.slice_ref(piece));
-            loop {
-                match self.lines.next_line() {
-                    Ok(Some(line)) => self.keep(&line),
-                    Ok(None) => break,
-                    Err(_) => {
-                        self.keep_rest();
-                        break;
-                    }
-                }
+            match self.lines.next_line() {
+                Ok(Some(line)) => self.keep(&line),
+                Ok(None) => {}
+                Err(_) => self.keep_rest(),
             }
         }
     }
@@ -109,8 +105,13 @@ mod tests {
     #[test]
     fn an_endless_line_is_cut_and_the_next_ones_are_seen() {
         let endless = "x".repeat(1_000_000);
-        let kept = collected(&[&endless, "\nafter\n"]);
-        assert_eq!(kept.last().map(String::as_str), Some("after"));
-        assert!(kept.iter().all(|line| line.len() <= LINE_BYTES_MAX));
+        let in_one_chunk = format!("{endless}\nafter\n");
+        for kept in [
+            collected(&[&endless, "\nafter\n"]),
+            collected(&[&in_one_chunk]),
+        ] {
+            assert_eq!(kept.last().map(String::as_str), Some("after"));
+            assert!(kept.iter().all(|line| line.len() <= LINE_BYTES_MAX));
+        }
     }
 }

@@ -15,8 +15,8 @@ pub use crate::posix::cpu_time;
 /// Maximum processes of a cell that are read for its time and memory.
 const PROCESSES_READ_MAX: usize = 256;
 
-/// Maximum processes of a suspended cell that are checked: more than any process limit allows.
-const RESTING_READ_MAX: usize = 4096;
+/// Maximum processes of a cell that are checked: more than a process limit allows, unless there is none.
+pub(crate) const CHECKED_MAX: usize = 4096;
 
 /// Length of a clock tick, the unit of times in `/proc`. The same on every Linux processor that Rust supports.
 const MILLISECONDS_A_TICK: u64 = 10;
@@ -27,7 +27,7 @@ pub(crate) fn cpu_time_waited_for(launcher: u32) -> Option<Duration> {
     Some(Duration::from_millis(ticks * MILLISECONDS_A_TICK))
 }
 
-/// Returns a child's peak memory since its start, in bytes.
+/// Returns a child's peak memory since its start, or since it last reset the peak, in bytes.
 pub fn memory_peak(pid: u32) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     status_bytes(&status, "VmHWM:")
@@ -68,7 +68,7 @@ pub struct Activity {
 /// Returns the activity of a launcher's cell without its first process; `None` if the first process leads no pid
 /// namespace, or is unreadable.
 pub fn activity(launcher: u32) -> Option<Activity> {
-    let all = below(launcher, RESTING_READ_MAX);
+    let all = below(launcher, CHECKED_MAX);
     let first = fs::read_to_string(format!("/proc/{}/status", all.first()?.0)).ok()?;
     let numbers = first.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
     if numbers.split_ascii_whitespace().next_back() != Some("1") {

@@ -17,7 +17,7 @@ use rquickjs::{Array, CString, Ctx, Object, Type, Value};
 use super::hints;
 use super::realm::Shared;
 use super::stack::without_modules;
-use super::text::{quote, unquote};
+use super::text::quote;
 
 /// The engine's InternalError messages for an allocation beyond its limit; empty if there is no memory for a message.
 const ENGINE_OUT_OF_MEMORY: [&str; 3] = ["out of memory", "out of memory in regexp execution", ""];
@@ -374,27 +374,27 @@ impl Member<'_> {
 }
 
 /// Returns a string's text, cut if too long. Unpaired surrogates become U+FFFD.
-fn string_text(string: &rquickjs::String<'_>) -> String {
-    let ctx = string.ctx();
+pub(super) fn string_text(string: &rquickjs::String<'_>) -> String {
     let Ok(text) = string.clone().to_cstring() else {
-        ctx.catch();
+        string.ctx().catch();
         return String::new();
     };
+    cut(&well_formed(&text)).into_owned()
+}
+
+/// Returns the text with U+FFFD for each unpaired surrogate. A text that has one is cut after [`TEXT_BYTES_MAX`].
+pub(super) fn well_formed<'a>(text: &'a CString<'_>) -> Cow<'a, str> {
     let bytes: &[u8] = text.as_ref();
-    match std::str::from_utf8(bytes) {
-        Ok(text) => cut(text).into_owned(),
-        Err(_) if bytes.len() > TEXT_BYTES_MAX => {
-            String::from_utf8_lossy(&bytes[..TEXT_BYTES_MAX]).into_owned()
-        }
-        Err(_) => {
-            let escaped = json(string.clone().into_value());
-            ctx.catch();
-            escaped
-                .ok()
-                .and_then(|json| Some(unquote(&json)?.into_owned()))
-                .unwrap_or_default()
-        }
+    if let Ok(text) = std::str::from_utf8(bytes) {
+        return text.into();
     }
+    // A surrogate is ED and two more bytes, each of them invalid by itself.
+    let chunks = bytes[..bytes.len().min(TEXT_BYTES_MAX)].utf8_chunks();
+    let texts = chunks.flat_map(|chunk| {
+        let is_surrogate = chunk.invalid().first() == Some(&0xED);
+        [chunk.valid(), if is_surrogate { "\u{fffd}" } else { "" }]
+    });
+    Cow::Owned(texts.collect())
 }
 
 /// Cuts an error's text if too long.

@@ -64,7 +64,7 @@ struct Idle {
 pub(super) struct Isolates {
     pub tenancy: Tenancy,
     idle: HashMap<String, Idle>,
-    /// The name of the selected one; `None` before the first selection and after `forget`.
+    /// The name of the selected one; `None` before the first selection.
     pub selected: Option<String>,
     /// The number of selections.
     turn: u64,
@@ -83,7 +83,7 @@ impl Isolates {
     }
 
     /// Replaces the current isolate with the one of this name, or with a new one if there is none or if `afresh`.
-    /// Returns the names of evicted ones, and the views of the replaced one.
+    /// Returns the names of evicted ones, and the views of the replaced one unless they are large.
     pub fn select(
         &mut self,
         current: &mut Isolate,
@@ -93,13 +93,16 @@ impl Isolates {
         if !afresh && self.selected.as_ref() == Some(&name) {
             return (Vec::new(), None);
         }
+        let has_grown = self.process.peak.has_grown();
+        // Freed before the process's memory is judged: it is not that of the idle ones.
+        drop(current.views.take_if(|views| views.is_large()));
         let kept = self.idle.remove(&name).filter(|_| !afresh);
         let next = kept.map_or_else(|| Isolate::new(&self.process), |kept| kept.isolate);
         let mut left = mem::replace(current, next);
         let views = left.views.take();
         let left_name = self.selected.replace(name.clone());
         if let Some(left_name) = left_name.filter(|left_name| *left_name != name) {
-            if self.process.peak.has_grown() {
+            if has_grown {
                 left.ddocs.measure();
             } else {
                 left.ddocs.measure_at_times();
@@ -107,6 +110,8 @@ impl Isolates {
             self.turn += 1;
             let (isolate, turn) = (left, self.turn);
             self.idle.insert(left_name, Idle { isolate, turn });
+        } else {
+            drop(left);
         }
         let evicted = self.evict(current.shared.held());
         self.process.peak.begin_turn(self.idle_bytes());
@@ -139,6 +144,9 @@ impl Isolates {
             let oldest = oldest.clone();
             self.idle.remove(&oldest);
             evicted.push(oldest);
+        }
+        if !evicted.is_empty() && self.idle.is_empty() {
+            self.process.peak.accept_scattered(selected_bytes);
         }
         evicted
     }

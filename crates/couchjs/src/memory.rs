@@ -122,9 +122,10 @@ impl ProcessStatus {
 /// Judges by the process's memory whether the selected isolate's functions have exhausted theirs.
 pub(super) struct Peak {
     limit_bytes: usize,
-    /// The process's memory before the first engine, and how much of it was not file-backed.
+    /// The process's memory before the first engine.
     start_bytes: usize,
-    start_unfiled_bytes: usize,
+    /// Memory that is not file-backed and that no eviction frees.
+    base_unfiled_bytes: Cell<usize>,
     /// From this peak on, memory counts as exhausted.
     exhausted_bytes: Cell<usize>,
     /// Memory that was not file-backed when the isolate was selected.
@@ -135,10 +136,11 @@ pub(super) struct Peak {
 impl Peak {
     pub fn new(limit_bytes: usize, status: ProcessStatus) -> Self {
         let start_bytes = status.peak_bytes().unwrap_or(0);
+        let start_unfiled_bytes = status.resident_bytes().map_or(0, |(_, unfiled)| unfiled);
         let peak = Peak {
             limit_bytes,
             start_bytes,
-            start_unfiled_bytes: status.resident_bytes().map_or(0, |(_, unfiled)| unfiled),
+            base_unfiled_bytes: Cell::new(start_unfiled_bytes),
             exhausted_bytes: Cell::new(0),
             turn_bytes: Cell::new(0),
             status,
@@ -158,6 +160,10 @@ impl Peak {
         let is_reset = self.status.reset_peak();
         let (now, unfiled) = self.status.resident_bytes().filter(|_| is_reset).unzip();
         self.turn_bytes.set(unfiled.unwrap_or(0));
+        if let Some(unfiled) = unfiled {
+            let base = self.base_unfiled_bytes.get();
+            self.base_unfiled_bytes.set(base.min(unfiled));
+        }
         let now = now.or_else(|| self.status.peak_bytes()).unwrap_or(0);
         let rise = RISE_BYTES_MIN.min(self.limit_bytes / 16);
         let bytes = self.exhausted_beside(idle_bytes).max(now + rise);
@@ -187,10 +193,21 @@ impl Peak {
     /// Returns whether the process has much more memory than isolates hold: their memory is too fragmented to be
     /// returned to the system.
     pub fn is_scattered(&self, held_bytes: usize) -> bool {
-        let most = self.start_unfiled_bytes + held_bytes + UNHELD_BYTES.max(self.limit_bytes / 2);
+        let unheld_bytes = UNHELD_BYTES.max(self.limit_bytes / 2);
+        let most = self.base_unfiled_bytes.get() + held_bytes + unheld_bytes;
         self.status
             .resident_bytes()
             .is_some_and(|(_, unfiled)| unfiled > most)
+    }
+
+    /// Accepts fragmented memory that remained after all idle isolates were evicted: evicting others would not free it.
+    pub fn accept_scattered(&self, held_bytes: usize) {
+        if self.is_scattered(held_bytes)
+            && let Some((_, unfiled)) = self.status.resident_bytes()
+        {
+            self.base_unfiled_bytes
+                .set(unfiled.saturating_sub(held_bytes));
+        }
     }
 }
 

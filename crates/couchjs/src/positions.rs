@@ -73,7 +73,7 @@ impl Source {
             && let Some(text) = line_of(text, line)
         {
             if line == 1 && !exact && !begins_name(text, column) {
-                column += 1;
+                column = column.saturating_add(1);
             }
             let end = usize::try_from(column).map_or(text.len(), |column| column - 1);
             column = number(text[..text.floor_char_boundary(end)].chars().count()) + 1;
@@ -227,6 +227,12 @@ mod tests {
         assert_eq!(source.spot((1, 18), false), Spot { line: 1, column: 3 });
         assert_eq!(source.spot((1, 4), true), Spot { line: 1, column: 1 });
         assert_eq!(source.spot((2, 4), false), Spot { line: 2, column: 4 });
+    }
+
+    #[test]
+    fn a_column_beyond_the_end_of_a_line_is_the_end() {
+        let source = Source::of("(d) => 1", "(d) => 1", &memory());
+        assert_eq!(source.spot((1, u32::MAX), false).column, 9);
     }
 
     #[test]

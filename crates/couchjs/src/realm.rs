@@ -18,7 +18,9 @@ use rquickjs::{
 
 use super::command::Command;
 use super::engine::{SavedFunction, SavedObject, Seat, data_realm};
-use super::failure::{COUCHDB_OUT_OF_MEMORY, Failure, OUT_OF_MEMORY, cut, hinted, text_of};
+use super::failure::{
+    COUCHDB_OUT_OF_MEMORY, Failure, OUT_OF_MEMORY, cut, hinted, string_text, text_of, well_formed,
+};
 use super::hints;
 use super::lines::{Next, Reader, into_text};
 use super::memory::{Account, LONG_BYTES};
@@ -230,7 +232,7 @@ impl Realm {
                                    doc: Value<'_>,
                                    ends: bool| {
                     let json = json.0.to_cstring()?;
-                    let doc = doc.as_string().and_then(|id| id.to_string().ok());
+                    let doc = doc.as_string().map(string_text);
                     raised.log_raised(&json, &error, doc, ends);
                     Ok::<_, Error>(())
                 };
@@ -327,9 +329,10 @@ impl Realm {
     /// Adds the native calls that modules need.
     fn add_module_natives(&self, host: &Object<'_>) -> JsResult<()> {
         let (shared, sources) = (Rc::clone(&self.shared), Rc::clone(&self.sources));
-        let file = move |id: Coerced<String>, before: String, source: JsString<'_>| {
-            let source = Source::behind(&before, &source.to_cstring()?, &shared.memory);
-            let file = stack::module_file(&id.0);
+        let file = move |id: JsString<'_>, before: String, source: JsString<'_>| {
+            let source = source.to_cstring()?;
+            let source = Source::behind(&before, &well_formed(&source), &shared.memory);
+            let file = stack::module_file(&string_text(&id));
             sources.modules.borrow_mut().insert(file.clone(), source);
             Ok::<_, Error>(file)
         };
@@ -337,11 +340,10 @@ impl Realm {
         host.set("evaluate", Func::from(evaluate_as))?;
         // moduleBroken(REASON, SOURCE, ERROR): records that a module was not loaded, and why.
         let broken = Rc::clone(&self.shared);
-        let broken = move |reason: Value<'_>, source: Value<'_>, error: Value<'_>| {
+        let broken = move |reason: JsString<'_>, source: JsString<'_>, error: Value<'_>| {
             if broken.report.is_wanted() {
-                let reason = reason.get::<Coerced<String>>()?.0;
-                let source = source.get::<Coerced<JsString<'_>>>()?.0.to_cstring()?;
-                broken.note_module(&error, reason, &source);
+                let source = source.to_cstring()?;
+                broken.note_module(&error, string_text(&reason), &well_formed(&source));
             }
             Ok::<_, Error>(())
         };
@@ -367,7 +369,7 @@ impl Realm {
         host.set("atDocument", Func::from(at_document))?;
         let plain = |stack: JsString<'_>| {
             let stack = stack.to_cstring()?;
-            Ok::<_, Error>(without_modules(&stack))
+            Ok::<_, Error>(without_modules(&well_formed(&stack)))
         };
         host.set("withoutModules", Func::from(plain))?;
         let types = shared();
@@ -413,7 +415,7 @@ impl Realm {
                 return Ok(String::new());
             }
             let types: Vec<String> = serde_json::from_str(&types).unwrap_or_default();
-            Ok::<_, Error>(mime::best_match(&types, &accept).to_owned())
+            Ok::<_, Error>(mime::best_match(&types, &well_formed(&accept)).to_owned())
         };
         host.set("bestMatch", Func::from(best))
     }

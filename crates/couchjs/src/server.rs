@@ -123,16 +123,9 @@ impl Server {
             .is_some_and(|isolates| isolates.selected.is_some())
     }
 
-    /// Frees replaced views at once if they hold much memory.
-    fn measure_old(&mut self) {
-        let is_large = |old: &mut Views| old.engine.measure() > LONG_BYTES;
-        drop(self.old.take_if(is_large));
-    }
-
     fn answer(&mut self, line: &str) -> Result<Answer, Failure> {
-        if self.old.is_some() {
-            self.measure_old();
-        }
+        // Freed at once if they hold much memory.
+        drop(self.old.take_if(|old| old.is_large()));
         let views = self.isolate.views.as_ref();
         if let Some(views) = views.filter(|views| views.has_functions())
             && let Some(document) = only_document(line)
@@ -199,7 +192,6 @@ impl Server {
         let (evicted, views) = isolates.select(&mut self.isolate, name.into_owned(), afresh);
         if let Some(views) = views {
             self.put_aside(views);
-            self.measure_old();
         }
         let text = json!({"evicted": evicted}).to_string();
         let held = self.isolate.shared.memory.count(0);
@@ -370,7 +362,7 @@ impl Reader for Server {
         if let Some(views) = &self.isolate.views {
             views.engine.measure();
         }
-        self.measure_old();
+        drop(self.old.take_if(|old| old.is_large()));
         self.isolate.ddocs.measure();
         self.isolate.shared.memory.left() / 2
     }

@@ -10,7 +10,7 @@ use rquickjs::{Array, Function, Object, Persistent};
 
 use super::engine::{Engine, SavedFunction, SavedObject};
 use super::failure::Failure;
-use super::memory::{Account, Held};
+use super::memory::{Account, Held, LONG_BYTES};
 use super::pairs::{LISTS, Pairs, ignores_keys};
 use super::reading;
 use super::realm::{NO_FUNCTION, Realm, Shared, Tree, ViewKind, compilation_error};
@@ -105,6 +105,10 @@ impl Views {
     /// Whether nothing has happened since the last `reset`.
     pub fn is_fresh(&self) -> bool {
         !self.used && self.library.is_none()
+    }
+
+    pub fn is_large(&self) -> bool {
+        self.engine.measure() > LONG_BYTES
     }
 
     /// Whether `map_doc` has a function to call.

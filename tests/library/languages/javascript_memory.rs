@@ -68,9 +68,18 @@ fn kib(child: &Child, name: &str) -> Option<u64> {
 
 /// Sends lines to a server, and samples its memory until it exits.
 fn serve(lines: impl IntoIterator<Item = impl Into<Vec<u8>>> + Send) -> Done {
+    serve_with(&[], lines)
+}
+
+/// As [`serve`], with environment variables.
+fn serve_with(
+    variables: &[(&str, &str)],
+    lines: impl IntoIterator<Item = impl Into<Vec<u8>>> + Send,
+) -> Done {
     let mut child = Command::new(SETTEE)
         .args(["couchjs", "--text-reasons"])
         .env("RUST_BACKTRACE", "0")
+        .envs(variables.iter().copied())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
@@ -356,6 +365,27 @@ fn invalid_utf_8_takes_bounded_memory() {
     let done = serve([line]);
     done.assert_bounded("bytes");
     done.assert_refused("bytes");
+}
+
+#[test]
+fn memory_that_a_tenant_has_freed_does_not_evict_the_isolates_of_others() {
+    let tenant = |name| json!(["tenant", "n", name]).to_string();
+    let (taught, call) = show("return 'x'");
+    let evicted = |function: &[String]| {
+        let taught = ["a", "b", "c"].map(|name| vec![tenant(name), taught.clone(), call.clone()]);
+        let turns = ["d", "a", "b", "a", "b"].map(tenant).to_vec();
+        let lines = [taught.concat(), function.to_vec(), turns].concat();
+        let variables = [("SETTEE_ISOLATES_MAX", "8"), ("SETTEE_TENANT_NONCE", "n")];
+        serve_with(&variables, lines).lines.split_off(11)
+    };
+    let none = json!({"evicted": []}).to_string();
+    let large = "globalThis.kept = []; for (var i = 0; i < 20; i++) kept.push('y'.repeat(2e6) + i)";
+    assert_eq!(evicted(&map(large, 1)), vec![none.clone(); 5]);
+    // The memory of a large document stays with the process.
+    let elements: Vec<_> = (0..150_000).map(|i| json!({"x": i, "y": "abc"})).collect();
+    let document = json!(["map_doc", {"_id": "a", "a": elements}]).to_string();
+    let function = json!(["add_fun", "function(doc) { emit(doc.a.length, 1) }"]).to_string();
+    assert_eq!(evicted(&[function, document])[1..], vec![none; 4]);
 }
 
 #[test]

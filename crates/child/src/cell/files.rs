@@ -151,7 +151,7 @@ impl Found<'_> {
         }
     }
 
-    /// Adds an existing path, without the hidden folders in it.
+    /// Adds an existing path, without the hidden folders in it. Skips links beside those: they may lead elsewhere.
     fn add_around_hidden(&mut self, path: &Path) {
         let Ok(path) = path.canonicalize() else {
             return;
@@ -163,7 +163,9 @@ impl Found<'_> {
             return self.add(&path);
         }
         for entry in fs::read_dir(&path).into_iter().flatten().flatten() {
-            self.add_around_hidden(&entry.path());
+            if entry.file_type().is_ok_and(|kind| !kind.is_symlink()) {
+                self.add_around_hidden(&entry.path());
+            }
         }
     }
 

@@ -90,28 +90,28 @@ fn the_interpreter_of_a_script_is_readable_with_its_folder() {
 
 #[test]
 fn in_hidden_folders_only_the_files_of_the_command_are_readable() {
-    let files = [
-        ("data/store", ""),
-        ("data/run.sh", ""),
-        ("app/x/run.sh", ""),
-        ("app/conf/c", ""),
-    ];
-    let (_kept, root) = folder(&files);
-    let (data, conf) = (root.join("data"), root.join("app/conf"));
-    let mut spec = spec(&[&data, &conf]);
-    let paths = found(&data.join("run.sh"), &[], &spec);
+    let (_kept, data) = folder(&[("store", ""), ("run.sh", "")]);
+    let paths = found(&data.join("run.sh"), &[], &spec(&[&data]));
     assert!(
         paths.contains(&data.join("run.sh")) && !paths.contains(&data),
         "{paths:?}"
     );
-    // A folder that contains a hidden one is readable except for the hidden one.
+}
+
+#[test]
+fn a_folder_is_readable_except_for_hidden_ones_in_it_and_for_what_its_links_lead_to() {
+    let (_kept, root) = folder(&[("app/x/run.sh", ""), ("app/conf/c", ""), ("other/o", "")]);
+    symlink(root.join("other"), root.join("app/link")).unwrap();
+    let mut spec = spec(&[&root.join("app/conf")]);
     spec.read_paths = vec![root.join("app")];
     let paths = found(Path::new("/bin/sh"), &[], &spec);
     assert!(paths.contains(&root.join("app/x")), "{paths:?}");
-    assert!(
-        !paths.iter().any(|path| conf.starts_with(path)),
-        "{paths:?}"
-    );
+    for closed in ["app/conf", "other"].map(|path| root.join(path)) {
+        assert!(
+            !paths.iter().any(|path| closed.starts_with(path)),
+            "{paths:?}"
+        );
+    }
 }
 
 #[test]

@@ -17,7 +17,7 @@ use std::path::PathBuf;
 use std::process::exit;
 
 use landlock::{LandlockStatus, RulesetCreated};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{DumpableBehavior, Gid, Pid, Uid, WaitOptions, set_dumpable_behavior, wait};
 use rustix::thread::{self, CapabilitySet};
 use seccompiler::BpfProgram;
@@ -68,9 +68,6 @@ impl Told {
         }
     }
 }
-
-/// Poll interval for changes of children if there is no descriptor that reports them, in nanoseconds.
-const BLIND_INTERVAL_NS: i64 = 20_000_000;
 
 /// The namespaces that the first process was started in, or why it was started without them.
 #[derive(Clone, Debug)]
@@ -372,19 +369,24 @@ impl Init<'_> {
             // The first process of a pid namespace ignores them anyway.
             os::ignore_requests_to_end();
         }
-        let command = match self.start_command() {
-            Ok(command) => command,
+        let started = self.start_command().and_then(|command| {
+            let changes = os::child_changes();
+            let changes =
+                changes.map_err(|error| format!("its command cannot be watched: {error}"));
+            Ok((command, changes?))
+        });
+        let (command, changes) = match started {
+            Ok(started) => started,
             Err(why) => {
                 self.launch.reporter.tell(&Report::Error(why));
                 exit(NOT_MADE_STATUS);
             }
         };
         leave_pipes(&self.connection.go);
-        let changes = os::child_changes();
         let mut reported = HashSet::new();
         loop {
             self.collect(command);
-            self.wait_for_news(changes.as_ref().ok());
+            self.wait_for_news(&changes);
             self.refuse(&mut reported);
         }
     }
@@ -442,27 +444,19 @@ impl Init<'_> {
     }
 
     /// Waits until a child has changed its state, a call is to be refused, or there is an order, which is executed.
-    fn wait_for_news(&mut self, changes: Option<&OwnedFd>) {
+    fn wait_for_news(&mut self, changes: &OwnedFd) {
         let orders = self.rest.orders.map(AsFd::as_fd);
-        let others = [changes, self.listener.as_ref()].map(|source| source.map(AsFd::as_fd));
-        let mut polled: Vec<PollFd<'_>> = [orders]
+        let listener = self.listener.as_ref().map(AsFd::as_fd);
+        let mut polled: Vec<PollFd<'_>> = [orders, Some(changes.as_fd()), listener]
             .into_iter()
-            .chain(others)
             .flatten()
             .map(|source| PollFd::from_borrowed_fd(source, PollFlags::IN))
             .collect();
-        // Without a descriptor for children, they are polled.
-        let while_blind = Timespec {
-            tv_sec: 0,
-            tv_nsec: BLIND_INTERVAL_NS,
-        };
-        let _ = poll(&mut polled, changes.is_none().then_some(&while_blind));
+        let _ = poll(&mut polled, None);
         let is_ordered = orders.is_some() && !polled[0].revents().is_empty();
-        if let Some(changes) = changes {
-            // The signals' contents are ignored: all children are checked.
-            let mut news = [0_u8; size_of::<libc::signalfd_siginfo>()];
-            let _ = rustix::io::read(changes, &mut news);
-        }
+        // The signals' contents are ignored: all children are checked.
+        let mut news = [0_u8; size_of::<libc::signalfd_siginfo>()];
+        let _ = rustix::io::read(changes, &mut news);
         if is_ordered {
             self.rest.follow();
             if self.prepared.is_memory_watched(&self.launch.spec) {

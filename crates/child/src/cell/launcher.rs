@@ -33,7 +33,7 @@ use super::layers::{Held, Layer};
 use super::memory_watch::{self, MemoryWatch};
 use super::report::{MetLimit, Report, Reporter};
 use super::user::CellUser;
-use super::{CellSpec, Guarded, files, os, system_calls};
+use super::{CellSpec, Guarded, OOM_SCORE, files, os, system_calls};
 use crate::parent_death::die_with_parent;
 
 /// Exit status if the cell could not be made.
@@ -44,9 +44,6 @@ pub(super) const GROUP_GONE_STATUS: i32 = 124;
 
 /// Exit status if the command could not be executed, as in shells.
 pub(super) const NOT_EXECUTED_STATUS: i32 = 126;
-
-/// OOM score adjustment of a cell's processes; the maximum is 1000, the service has 0.
-const OOM_SCORE: &str = "500";
 
 /// A shorter stop of the command is ignored: it may be about to continue.
 const STOP_NS: i64 = 10_000_000;

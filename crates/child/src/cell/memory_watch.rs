@@ -14,16 +14,13 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use super::CellSpec;
-use crate::usage::{self, status_bytes};
+use crate::usage::{self, CHECKED_MAX, status_bytes};
 
 /// The time between two samples.
 const INTERVAL: Duration = Duration::from_millis(250);
 
 /// Maximum unread bytes of a socket: Linux's default. The current number cannot be read.
 const SOCKET_MAX: u64 = 208 << 10;
-
-/// Maximum processes checked: more than a process limit allows, unless there is none.
-const PROCESSES_MAX: usize = 4096;
 
 /// Files whose readability shows whether this process can sample others.
 const NEEDED: [&str; 3] = [
@@ -76,7 +73,7 @@ impl MemoryWatch {
     }
 
     fn is_exceeded(&self) -> bool {
-        let processes: Vec<u32> = usage::below(std::process::id(), PROCESSES_MAX)
+        let processes: Vec<u32> = usage::below(std::process::id(), CHECKED_MAX)
             .into_iter()
             .map(|(pid, _)| pid)
             .collect();

@@ -110,6 +110,9 @@ pub struct CellSpec {
     pub cpu_max: u32,
 }
 
+/// OOM score adjustment of a cell's processes; the maximum is 1000, the service has 0.
+const OOM_SCORE: &str = "500";
+
 /// The capabilities of what runs in a cell.
 const NO_CAPABILITIES: CapabilitySets = CapabilitySets {
     effective: CapabilitySet::empty(),

@@ -27,15 +27,12 @@ use rustix::thread::{
 };
 
 use super::layers::{Held, Layer, Layers};
-use super::{NO_CAPABILITIES, SandboxMode, limits, os, own_calls, own_os, user};
+use super::{NO_CAPABILITIES, OOM_SCORE, SandboxMode, limits, os, own_calls, own_os, user};
 
 pub use super::own_os::set_allocator;
 
 /// Maximum descriptors; the server needs the standard streams, two duplicates and the system's memory statistics.
 const DESCRIPTORS_MAX: u64 = 16;
-
-/// The process's `oom_score_adj`; the maximum is 1000.
-const OOM_SCORE: &str = "500";
 
 /// The newest Landlock ABI in use; older ones enforce what they support.
 const LANDLOCK: ABI = ABI::V7;

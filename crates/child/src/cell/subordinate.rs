@@ -47,18 +47,6 @@ pub(super) struct Numbers {
     pub count: u32,
 }
 
-impl Numbers {
-    /// The whole range, in the machine's namespace.
-    pub(super) fn all(first: u32, count: u32) -> Self {
-        Self {
-            uid: first,
-            gid: first,
-            outside: first,
-            count,
-        }
-    }
-}
-
 /// Makes the namespace for launchers started from now on, if they need one.
 pub fn prepare() {
     if !getuid().is_root() && user::lacking().is_some() {

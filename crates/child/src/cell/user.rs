@@ -186,7 +186,12 @@ impl CellUser {
                     "the numbers {range} of user_range do not exist in this user namespace, as /proc/self/uid_map shows"
                 ));
             }
-            None => Numbers::all(range.first, range.count()),
+            None => Numbers {
+                uid: range.first,
+                gid: range.first,
+                outside: range.first,
+                count: range.count(),
+            },
             Some(lacking) if self.own.uid == 0 => {
                 return Err(format!("root lacks {lacking} here"));
             }

@@ -259,6 +259,20 @@ fn an_error_in_a_module_names_the_module() {
 }
 
 #[test]
+fn half_a_surrogate_pair_in_a_module_is_reported_as_a_replacement_character() {
+    let shown = |module: &str| {
+        let source = format!("function() {{ this.lib = {{m: \"{module}\"}}; require('lib/m') }}");
+        let ddoc = json!({"shows": {"s": source}});
+        called(ddoc, &["shows", "s"], json!([null, {}]))
+    };
+    let wrong = shown(r"exports.a = '\ud800'; ]");
+    assert_eq!(wrong["source_line"], "exports.a = '\u{fffd}'; ]");
+    let thrown = shown(r"throw new Error('\ud800')");
+    let message = "Module require('lib/m') raised error Error: \u{fffd}";
+    assert_eq!(thrown["message"], message);
+}
+
+#[test]
 fn errors_in_functions_of_every_kind_name_the_function_and_the_document() {
     let throws = "function(doc) { if (doc._id != 'good') doc.a.b }";
     let ddoc = json!({
