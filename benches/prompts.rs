@@ -237,7 +237,7 @@ async fn ddoc_calls(manager: &RegisteredName<ProcManager>) {
     const DDOCS: usize = 5;
     const TIME: Duration = Duration::from_secs(6);
     let ddocs: Vec<_> = (0..DDOCS).map(ddoc).collect();
-    let path = RawValue::from_string(r#"["shows","s"]"#.into()).expect("JSON");
+    let path = vec!["shows".to_owned(), "s".to_owned()];
     let args = RawValue::from_string(r#"[{"name":"ida"},{}]"#.into()).expect("JSON");
     let shared = Rc::new((ddocs, path, args));
     let end = Instant::now() + TIME;

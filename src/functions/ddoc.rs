@@ -38,8 +38,7 @@ impl QueryServers {
     /// # Errors
     /// See [`FunctionError`](super::FunctionError).
     pub async fn ddoc_prompt(&self, call: &DdocPrompt) -> FunctionResult<Bytes> {
-        let path: Vec<String> = serde_json::from_str(call.path.get()).unwrap_or_default();
-        let path: Vec<&str> = path.iter().map(String::as_str).collect();
+        let path: Vec<&str> = call.path.iter().map(String::as_str).collect();
         let args = match path.first().and_then(|kind| request_among(kind)) {
             Some(index) => scrub_argument(&call.args, index),
             None => Cow::Borrowed(&*call.args),

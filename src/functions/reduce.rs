@@ -3,11 +3,14 @@
 //! SOURCE    couch_query_servers: reduce/4, rereduce/4, finalize/2, os_reduce/3, os_rereduce/3.
 //! DIFFERS   Results are rereduced in row order for every function; the reference reverses them for the first, third
 //!           and so on. An answer with a wrong number of results is an error; the reference passes it on.
-//! LIMITS    Built-in reducers run on the caller's thread without interruption.
+//! LIMITS    Each built-in reducer runs on the caller's thread without interruption.
+
+use std::collections::btree_map::{BTreeMap, Entry};
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
+use tokio::task::yield_now;
 
 use super::decode::{broken, decode, done_with, element};
 use super::{FunctionError, FunctionErrorKind, FunctionResult, QueryServers};
@@ -108,10 +111,19 @@ impl QueryServers {
             .into_iter();
         let context = self.context(&functions, &call.with).await?;
         let mut results = Results::of(&call.with);
+        let mut of_builtins: BTreeMap<_, Json> = BTreeMap::new();
         for function in functions {
             let result = match function {
                 Function::Builtin(builtin) => {
-                    let result = builtin.reduce(call.rows.iter(), &context);
+                    // A call may name the same reducer millions of times, for millions of rows.
+                    let result = match of_builtins.entry(builtin.key()) {
+                        Entry::Occupied(known) => Ok(known.get().clone()),
+                        Entry::Vacant(unknown) => {
+                            yield_now().await;
+                            let result = builtin.reduce(call.rows.iter(), &context);
+                            result.map(|result| unknown.insert(result).clone())
+                        }
+                    };
                     self.told(results.all.len(), result)
                 }
                 Function::Source(_) => Ok(of_sources

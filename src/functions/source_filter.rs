@@ -32,11 +32,11 @@ pub fn filter_pool(
     })
 }
 
-/// See the module's documentation. Cheap to clone.
+/// See the module's documentation.
 #[derive(Clone, Debug)]
 pub(crate) struct SourceFilter {
     at: InDdoc,
-    kind: Arc<FilterKind>,
+    kind: FilterKind,
 }
 
 impl SourceFilter {
@@ -53,7 +53,7 @@ impl SourceFilter {
         };
         Ok(Self {
             at,
-            kind: Arc::new(function.kind),
+            kind: function.kind,
         })
     }
 
@@ -68,20 +68,17 @@ impl SourceFilter {
     ) -> Result<Vec<bool>, FunctionError> {
         let at = self.at;
         let docs = docs.iter().map(|doc| &**doc).collect();
-        match &*self.kind {
+        match self.kind {
             FilterKind::Filter { name, req } => {
                 let call = FilterDocs {
                     at,
-                    name: name.clone(),
+                    name,
                     docs,
-                    req: req.clone(),
+                    req,
                 };
                 servers.filter_docs(&call).await
             }
-            FilterKind::View { name } => {
-                let name = name.clone();
-                servers.filter_view(&FilterView { at, name, docs }).await
-            }
+            FilterKind::View { name } => servers.filter_view(&FilterView { at, name, docs }).await,
         }
     }
 }

@@ -6,7 +6,8 @@ use super::params::{Params, query_parse_error};
 use super::{HttpContext, Shared};
 use crate::actors::pool_executor::PoolWork;
 use crate::functions::QueryServers;
-use crate::messages::costs::{CostsPage, CostsQuery, TenantCostsPage, TenantCostsQuery};
+use crate::functions::records::CallRecords;
+use crate::messages::costs::{CostsPage, CostsQuery, TenantCostsQuery};
 
 /// Lists functions, selected by the parameters `period`, `sort` and `limit`.
 pub(super) async fn list(params: Params, shared: Shared, user: User) -> Answer {
@@ -21,7 +22,8 @@ pub(super) async fn costs(
     shared: &HttpContext,
     user: &User,
 ) -> Result<Option<CostsPage>, Refusal> {
-    Ok(shared.pool.run(Costs(query), user.principal()).await?)
+    let costs = OfRecords(move |records: &CallRecords| records.costs(query));
+    Ok(shared.pool.run(costs, user.principal()).await?)
 }
 
 /// Lists databases, selected by the parameters `sort`, `limit` and `db`.
@@ -32,25 +34,21 @@ pub(super) async fn tenants(params: Params, shared: Shared, user: User) -> Answe
         params.get("db").map(str::to_owned),
     )
     .map_err(query_parse_error)?;
-    answer::ok(&shared.pool.run(Tenants(query), user.principal()).await?)
+    let tenants = OfRecords(move |records: &CallRecords| records.tenants(&query));
+    answer::ok(&shared.pool.run(tenants, user.principal()).await?)
 }
 
-struct Tenants(TenantCostsQuery);
+/// Reads the records of finished calls; `None` if there are none.
+pub(super) struct OfRecords<F>(pub F);
 
-impl PoolWork for Tenants {
-    type Output = Option<TenantCostsPage>;
-
-    async fn run(self, servers: QueryServers) -> Self::Output {
-        servers.records().map(|records| records.tenants(&self.0))
-    }
-}
-
-struct Costs(CostsQuery);
-
-impl PoolWork for Costs {
-    type Output = Option<CostsPage>;
+impl<F, T> PoolWork for OfRecords<F>
+where
+    F: FnOnce(&CallRecords) -> T + Send + 'static,
+    T: Send + 'static,
+{
+    type Output = Option<T>;
 
     async fn run(self, servers: QueryServers) -> Self::Output {
-        servers.records().map(|records| records.costs(self.0))
+        servers.records().map(self.0)
     }
 }

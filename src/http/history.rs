@@ -11,13 +11,14 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use super::answer::{self, Answer, Refusal};
 use super::compress::Text;
+use super::functions_api::OfRecords;
 use super::params::Params;
 use super::{HttpContext, Shared};
-use crate::actors::pool_executor::{PoolWork, Principal};
+use crate::actors::pool_executor::Principal;
 use crate::actors::proc_manager::GetStatus;
-use crate::functions::QueryServers;
+use crate::functions::records::CallRecords;
 use crate::lock;
-use crate::metrics::history::{CallTally, PoolReading, Reading, SAMPLE_PERIOD};
+use crate::metrics::history::{PoolReading, Reading, SAMPLE_PERIOD};
 use store::unix_now;
 
 /// `GET /_dashboard/history`, with `pool` for that pool alone.
@@ -66,18 +67,10 @@ async fn read(shared: &HttpContext) -> Result<Reading, Refusal> {
         pools: pools.collect(),
         docs_written: shared.metrics.replication().docs_written(),
         pending: pending.sum(),
-        tally: shared.pool.run(TakeTally, Principal::default()).await?,
+        tally: shared
+            .pool
+            .run(OfRecords(CallRecords::take_tally), Principal::default())
+            .await?
+            .unwrap_or_default(),
     })
-}
-
-/// Requests the number of recent calls.
-struct TakeTally;
-
-impl PoolWork for TakeTally {
-    type Output = CallTally;
-
-    async fn run(self, servers: QueryServers) -> Self::Output {
-        let records = servers.records();
-        records.map_or_else(CallTally::default, |records| records.take_tally())
-    }
 }

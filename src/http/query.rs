@@ -57,8 +57,7 @@ async fn call(
     let mut call = body.parse(RAW_VALUE_BYTES, parse).await?;
     call.options = options(call.options, &request)?;
     let validates = match &call.call {
-        FunctionCall::DdocPrompt(call) => serde_json::from_str::<[&str; 1]>(call.path.get())
-            .is_ok_and(|path| path == ["validate_doc_update"]),
+        FunctionCall::DdocPrompt(call) => call.path == ["validate_doc_update"],
         _ => false,
     };
     let Served {

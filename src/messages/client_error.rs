@@ -226,12 +226,6 @@ impl ErrorReply {
         Self::new("timeout", &reason, "session", Fault::Client, true)
     }
 
-    /// The store of replications failed, for this reason.
-    pub fn store(reason: impl AsRef<str>) -> Self {
-        let reason = reason.as_ref();
-        Self::new("store_unavailable", reason, "queue", Fault::Host, true)
-    }
-
     /// The request was not answered: our own fault.
     pub fn internal() -> Self {
         let reason = "the request was lost inside the service; its log may tell why";

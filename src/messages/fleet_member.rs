@@ -50,8 +50,8 @@ pub(crate) enum OwnedChange {
     GiveBack {
         doc: DocId,
         claim: Claim,
-        /// After this time the job is killed; `None`: the usual time for a stop.
-        within: Option<Duration>,
+        /// After this time the job is killed.
+        within: Duration,
     },
     /// It is no longer owned: its job is killed.
     Lost { doc: DocId, claim: Claim },

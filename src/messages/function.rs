@@ -215,8 +215,8 @@ pub struct TryCompile {
 pub struct DdocPrompt {
     /// The location of the function.
     pub at: InDdoc,
-    /// The function in the design document: a JSON array of strings.
-    pub path: Json,
+    /// The path to the function in the design document.
+    pub path: Vec<String>,
     /// Its arguments: a JSON array.
     pub args: Json,
 }

@@ -88,7 +88,7 @@ pub enum Added {
 /// Why no job was added.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AddJobError {
-    /// The id belongs to a job of another document, or to a transient job. Worth a retry once that is gone.
+    /// The id belongs to a job of another document or user, or to a transient job. Worth a retry once that is gone.
     #[error("{}", taken(.id, .by.as_ref()))]
     Taken {
         /// The id.
@@ -109,7 +109,7 @@ fn taken(id: &ReplicationId, by: Option<&DocRef>) -> String {
         ),
         None => format!(
             "Replication `{id}` already running as a transient replication, started via \
-             `_replicate` API endpoint"
+             `_replicate` API endpoint; only its user and administrators may change its options"
         ),
     }
 }

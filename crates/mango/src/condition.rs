@@ -32,8 +32,8 @@ pub(crate) enum Condition {
     Less(Operand),
     /// `$lte`; negated, `$gt`.
     LessOrEqual(Operand),
-    /// `$in`; negated, `$nin`.
-    In(Vec<Operand>),
+    /// `$in`; negated, `$nin`: the operands, by their keys in this order.
+    In(HashSet<Vec<u8>>, Order),
     /// `$all`.
     All(Everything),
     /// `$elemMatch`, `$allMatch`, `$keyMapMatch`.
@@ -126,8 +126,8 @@ impl Condition {
     }
 
     pub fn one_of(argument: &str, order: Order) -> MadeCondition {
-        let operands = Elements::of(argument).map(|text| Operand::new(text, order));
-        Ok(Self::In(operands.collect()))
+        let operands = Elements::of(argument).map(|text| order.key(text));
+        Ok(Self::In(operands.collect(), order))
     }
 
     pub fn all(argument: &str, _: Order) -> MadeCondition {
@@ -177,7 +177,7 @@ impl Condition {
             Self::Equal(operand) => operand.equals(value),
             Self::Less(operand) => operand.compare(value).is_lt(),
             Self::LessOrEqual(operand) => operand.compare(value).is_le(),
-            Self::In(operands) => is_in(operands, value),
+            Self::In(operands, order) => is_in(operands, *order, value),
             Self::All(everything) => everything.holds(value),
             Self::Some(quantity, scope) => return some(*quantity, scope, value),
             Self::Exists(exists) => *exists,
@@ -194,8 +194,8 @@ impl Condition {
 }
 
 /// Whether a value, or an element of an array, is one of the operands.
-fn is_in(operands: &[Operand], value: &str) -> bool {
-    let is_one = |value: &str| operands.iter().any(|operand| operand.equals(value));
+fn is_in(operands: &HashSet<Vec<u8>>, order: Order, value: &str) -> bool {
+    let is_one = |value: &str| operands.contains(&order.key(value));
     if kind_of(value) == Kind::Array {
         return Elements::of(value).any(is_one);
     }

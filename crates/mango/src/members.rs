@@ -101,8 +101,16 @@ pub fn last_members(text: &str) -> Cow<'_, str> {
     if walked.is_none() || repeated.is_empty() {
         return Cow::Borrowed(text);
     }
+    // One may lie inside another: each byte is visited once.
+    repeated.sort_unstable_by_key(|range| range.start);
+    let mut done = 0;
+    let bytes = repeated.into_iter().flat_map(|range| {
+        let start = range.start.max(done);
+        done = done.max(range.end);
+        start..range.end
+    });
     let mut blanked = text.as_bytes().to_vec();
-    for byte in repeated.into_iter().flatten() {
+    for byte in bytes {
         if blanked[byte] != b'\n' {
             blanked[byte] = b' ';
         }

@@ -25,6 +25,16 @@ pub(crate) enum Order {
     Raw,
 }
 
+impl Order {
+    /// Returns bytes that compare as the values do.
+    pub fn key(self, text: &str) -> Vec<u8> {
+        match self {
+            Self::Collated => collation_key(text),
+            Self::Raw => terms::order_key(text),
+        }
+    }
+}
+
 #[derive(Clone, Debug)]
 pub(crate) struct Operand {
     order: Order,
@@ -158,14 +168,13 @@ mod tests {
     fn comparisons_agree_with_sort_keys() {
         for one in VALUES {
             for other in VALUES {
-                let operand = Operand::new(other, Order::Collated);
-                let expected = collation_key(one).cmp(&collation_key(other));
-                assert_eq!(operand.compare(one), expected, "{one} {other}");
-                assert_eq!(operand.equals(one), expected.is_eq(), "{one} {other}");
-                let operand = Operand::new(other, Order::Raw);
-                let expected = terms::order_key(one).cmp(&terms::order_key(other));
-                assert_eq!(operand.compare(one), expected, "raw: {one} {other}");
-                assert_eq!(operand.equals(one), expected.is_eq(), "raw: {one} {other}");
+                for order in [Order::Collated, Order::Raw] {
+                    let operand = Operand::new(other, order);
+                    let expected = order.key(one).cmp(&order.key(other));
+                    let equals = operand.equals(one);
+                    assert_eq!(operand.compare(one), expected, "{order:?} {one} {other}");
+                    assert_eq!(equals, expected.is_eq(), "{order:?} {one} {other}");
+                }
             }
         }
     }

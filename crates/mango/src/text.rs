@@ -142,8 +142,13 @@ impl TextIndex {
     }
 
     fn collect(&self, document: &str) -> Result<Vec<TextEntry>, MatchError> {
+        let longest_name = match &self.fields {
+            TextFields::All => None,
+            TextFields::These(names) => names.iter().map(String::len).max(),
+        };
         let mut walk = EntryWalk {
             index: self,
+            prefix_max: longest_name.unwrap_or(usize::MAX),
             prefix: String::new(),
             open: Vec::new(),
             entries: Vec::new(),
@@ -195,6 +200,8 @@ struct OpenPart {
 /// A walk through a document.
 struct EntryWalk<'i> {
     index: &'i TextIndex,
+    /// No longer path is indexed, in bytes.
+    prefix_max: usize,
     /// The escaped path to the current position.
     prefix: String,
     open: Vec<OpenPart>,
@@ -260,7 +267,9 @@ impl EntryWalk<'_> {
 
     /// Adds an entry if its field is indexed, unless the entries are already too long.
     fn push(&mut self, kind: EntryType, value: &str) {
-        if self.bytes > TEXT_ENTRIES_BYTES_MAX {
+        // The deeper the document, the longer the names.
+        let is_too_long = kind != EntryType::Length && self.prefix.len() > self.prefix_max;
+        if self.bytes > TEXT_ENTRIES_BYTES_MAX || is_too_long {
             return;
         }
         let name = format!("{}_3a{}", self.prefix, kind.name());
@@ -354,6 +363,14 @@ mod tests {
             ["a.b_3astring", "x", []],
         ]);
         assert_eq!(entries(definition, &document), expected);
+    }
+
+    #[test]
+    fn values_too_deep_for_any_named_field_cost_little() {
+        let index = Index::parse(r#"{"fields":[{"name":"z","type":"number"}]}"#).unwrap();
+        let open = r#"{"a long name":"#.repeat(100_000);
+        let document = format!("{open}1{}", r#","b":1}"#.repeat(100_000));
+        assert_eq!(index.text_entries(&document).as_deref(), Ok("[]"));
     }
 
     #[test]

@@ -77,13 +77,16 @@ pub async fn reduce(
         }
         std::future::pending::<Infallible>().await
     };
-    let reduced = tokio::select! {
+    let mut reduced = tokio::select! {
         reduced = function.reduce_groups(rows, plan.grouping, write) => reduced,
         never = borrow => match never {},
     };
     for process in function.processes.into_inner() {
         // Every prompt has ended or was cancelled.
         if let Ok(process) = Rc::try_unwrap(process) {
+            if reduced.is_ok() {
+                reduced = process.fence().await.map_err(ViewError::from);
+            }
             process.close(reduced.is_ok()).await;
         }
     }

@@ -158,7 +158,10 @@ impl Processes {
                     reset: reset.clone(),
                     call: call.clone(),
                 }));
-                process.expect_true(reset, timeout).await?;
+                if let Err(error) = process.expect_true(reset, timeout).await {
+                    process.close(false).await;
+                    return Err(error);
+                }
                 Ok(process)
             }
         }

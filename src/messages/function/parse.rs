@@ -108,17 +108,17 @@ impl DdocPrompt {
     fn of(arguments: &Arguments<'_>) -> Parsed<Self> {
         let at = InDdoc::of(arguments)?;
         let what = "an array of strings, at least one";
-        let steps: Vec<String> = arguments.require("path", what)?;
-        if steps.is_empty() {
+        let path: Vec<String> = arguments.require("path", what)?;
+        if path.is_empty() {
             return Err(wrong("path", what));
         }
-        let bounds = steps.iter().map(|step| (&**step, NAME_BYTES_MAX));
-        for (text, max) in bounds.chain([(&*steps.join("/"), LONG_NAME_BYTES_MAX)]) {
+        let bounds = path.iter().map(|step| (&**step, NAME_BYTES_MAX));
+        for (text, max) in bounds.chain([(&*path.join("/"), LONG_NAME_BYTES_MAX)]) {
             check_name("path", text, max).map_err(ErrorReply::bad_request)?;
         }
         Ok(Self {
             at,
-            path: arguments.required("path")?.to_owned(),
+            path,
             args: arguments.array("args")?.to_owned(),
         })
     }

@@ -85,8 +85,7 @@ impl FunctionCall {
             Self::IndexDocs(call) => call.at.subject("index_docs"),
             Self::TryCompile(call) => call.at.subject("try_compile"),
             Self::DdocPrompt(call) => {
-                let path: Vec<String> = serde_json::from_str(call.path.get()).unwrap_or_default();
-                let path: Vec<&str> = path.iter().map(String::as_str).collect();
+                let path: Vec<&str> = call.path.iter().map(String::as_str).collect();
                 call.at.subject(&path)
             }
             Self::ValidateDocs(call) => call.at.subject(&["validate_doc_update"]),

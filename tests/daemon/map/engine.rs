@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
+use settee::client::Client;
 use settee::functions::view::{
     self, BATCHES_AHEAD, Batches, Counts, MapSink, Mapped, Order, Part, Processes, Run, View,
     ViewError,
@@ -15,6 +16,8 @@ use settee::messages::proc_manager::{TakeFrom, TenantName};
 use settee::messages::process::PromptError;
 use settee_testkit::{FakeAnswer, FakeLanguage, TestPool, eventually};
 use tokio::sync::mpsc;
+
+use crate::support::daemon::Service;
 
 /// Keeps everything: id, the whole answer, and the rows as function, key, value.
 #[derive(Default)]
@@ -79,9 +82,19 @@ async fn run(
     view: &View,
     input: Batches,
     sink: &Kept,
-    (width, order): (usize, Order),
+    how: (usize, Order),
 ) -> Result<(), ViewError> {
     let processes = Processes::Pool(Rc::new(pool.caller()), TakeFrom::Own, TenantName::Client);
+    run_in(&processes, view, input, sink, how).await
+}
+
+async fn run_in(
+    processes: &Processes,
+    view: &View,
+    input: Batches,
+    sink: &Kept,
+    (width, order): (usize, Order),
+) -> Result<(), ViewError> {
     let counts = Counts::default();
     let run = Run {
         width,
@@ -89,7 +102,7 @@ async fn run(
         timeout: None,
         counts: &counts,
     };
-    view::map(view, &processes, input, sink, run).await
+    view::map(view, processes, input, sink, run).await
 }
 
 /// Answers `map_doc` with this, and everything else with `true`.
@@ -324,6 +337,19 @@ async fn cancelled_work_returns_its_processes() {
         }
     }
     pool.assert_quiet().await;
+}
+
+#[actix_rt::test]
+async fn a_services_process_whose_reset_fails_is_returned_at_once() {
+    let service = Service::start("[query_servers]\nx = \"cat\"\n");
+    let client = Client::connect(service.socket()).await.unwrap();
+    let processes = Processes::Service(client, None);
+    let (view, kept) = (view(&["f"], None), Kept::default());
+    let done = run_in(&processes, &view, input(1), &kept, (1, Order::AsRead)).await;
+    assert!(matches!(done, Err(ViewError::Process(_))), "{done:?}");
+    service.connect().wait_for_pool("x", &[("used", 0)]);
+    drop(processes);
+    service.stop();
 }
 
 #[actix_rt::test]

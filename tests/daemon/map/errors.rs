@@ -363,6 +363,29 @@ fn a_query_server_that_breaks_the_protocol_is_reported() {
 }
 
 #[test]
+fn a_reduce_function_that_prints_an_answer_is_reported() {
+    let work = Work::new();
+    let script = "while read -r line; do case $line in
+        *map_doc*) echo '[[[1,1]]]';;
+        '[\"reduce\"'*) echo '[true,[777]]'; read -r line; echo '[true,[1]]';;
+        *) echo true;;
+        esac; done";
+    let child = work.file("child.sh", script);
+    let config = work.file(
+        "c.toml",
+        format!("[query_servers]\nshell = \"sh {child}\"\n"),
+    );
+    let reduce = work.file("reduce.txt", "any");
+    let arguments = ["-c", &config, "--language", "shell", "--reduce", &reduce];
+    fails(
+        &mut work.map("any", &arguments),
+        documents(&[json!(1)]),
+        75,
+        &["more answers than prompts"],
+    );
+}
+
+#[test]
 fn an_unavailable_language_ends_with_78() {
     let work = Work::new();
     let config = work.file(

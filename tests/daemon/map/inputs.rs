@@ -135,6 +135,33 @@ fn other_formats_are_refused_by_name_with_a_command_that_converts_them() {
 }
 
 #[test]
+fn an_interrupt_ends_map_although_its_rows_are_not_read() {
+    let work = Work::new();
+    let input = work.file("in.ndjson", "{}\n");
+    // More rows than a pipe holds, and fewer than the queue before it.
+    let many = "function(doc) { for (var i = 0; i < 2000; i++) emit(i, Array(100).join('x')) }";
+    let mut command = work.map(many, &[&input]);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    // At the first byte the rows are queued and the pipe is full.
+    let mut rows = child.stdout.take().unwrap();
+    std::io::Read::read_exact(&mut rows, &mut [0]).unwrap();
+    wait_until("the end", || {
+        let is_over = child.try_wait().unwrap().is_some();
+        if !is_over {
+            // The first may only end the mapping; the second ends the wait for the reader.
+            signal(child.id(), "INT");
+        }
+        is_over
+    });
+    let output = child.wait_with_output().unwrap();
+    drop(rows);
+    let said = stderr(&output);
+    assert_eq!(output.status.code(), Some(75), "{said}");
+    assert!(said.starts_with("settee: interrupted after "), "{said}");
+}
+
+#[test]
 fn an_interrupt_ends_map_and_reports_its_progress() {
     let work = Work::new();
     for (arguments, printed) in [(&["--unsorted"][..], 1), (&[], 0)] {
@@ -143,7 +170,7 @@ fn an_interrupt_ends_map_and_reports_its_progress() {
         let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let mut input = child.stdin.take().unwrap();
         std::io::Write::write_all(&mut input, b"{\"v\":1}\n").unwrap();
-        // Interrupts are handled once mapping has begun.
+        // Once mapping has begun, interrupts are handled.
         let status = format!("/proc/{}/status", child.id());
         wait_until("a handler of SIGINT", || {
             let text = std::fs::read_to_string(&status).unwrap();

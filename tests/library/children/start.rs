@@ -86,8 +86,8 @@ async fn a_missing_program_is_started_once_per_request() {
     let What::Ddoc { ddoc, .. } = ddoc.what else {
         unreachable!()
     };
-    let text = |json: &str| serde_json::value::RawValue::from_string(json.into()).unwrap();
-    let (path, args) = (text("[\"shows\",\"s\"]"), text("[]"));
+    let args = serde_json::value::RawValue::from_string("[]".into()).unwrap();
+    let path = vec!["shows".to_owned(), "s".to_owned()];
     let at = InDdoc {
         db: "db".into(),
         ddoc,

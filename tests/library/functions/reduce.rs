@@ -3,6 +3,7 @@
 use crate::functions::support::Functions;
 use serde_json::{Value, json};
 use settee_testkit::{Script, ScriptedChild, Step, TestPool};
+use test_support::turns_beside;
 
 use crate::support::program::SETTEE;
 
@@ -32,6 +33,15 @@ async fn results_are_in_the_order_of_the_functions() {
         ])
     );
     assert_eq!(functions.pool.started().len(), 1);
+    functions.quiet().await;
+}
+
+#[actix_rt::test]
+async fn a_built_in_reducer_named_twice_runs_once_and_others_have_a_turn_before_it() {
+    let functions = Functions::javascript();
+    let funs = ["_count", "_top_1", "_count", "_top_01"];
+    let call = functions.ok("reduce", json!({"funs": funs, "rows": rows()}));
+    assert_eq!(turns_beside(call).await, (json!([3, [4], 3, [4]]), 2));
     functions.quiet().await;
 }
 

@@ -1,7 +1,7 @@
 //! Malicious input: errors, never crashes or hangs.
 
 use super::super::normal::SELECTOR_DEPTH_MAX;
-use super::super::{MatchError, Selector};
+use super::super::{MatchError, Selector, last_members};
 use super::matches;
 
 const DEEP: usize = 100_000;
@@ -56,6 +56,24 @@ fn values_and_documents_may_be_nested_as_deeply_as_they_like() {
         &format!(r#"{{"_id":{{"$gt":{deep}}}}}"#),
         &document
     ));
+}
+
+#[test]
+fn repeated_members_may_be_nested_as_deeply_as_they_like() {
+    let last = r#""a":0}"#;
+    let text = nested(r#"{"a":"#, "0", &format!(",{last}"), DEEP);
+    let blank = " ".repeat(text.len() - 1 - last.len());
+    assert!(last_members(&text) == format!("{{{blank}{last}"));
+}
+
+#[test]
+fn many_operands_are_found_in_a_long_array() {
+    let numbers = |first: usize| format!("{:?}", (first..first + DEEP).collect::<Vec<_>>());
+    let selector = format!(r#"{{"a":{{"$in":{}}}}}"#, numbers(DEEP));
+    for (first, is_found) in [(0, false), (1, true)] {
+        let document = format!(r#"{{"a":{}}}"#, numbers(first));
+        assert_eq!(matches(&selector, &document), is_found);
+    }
 }
 
 #[test]
