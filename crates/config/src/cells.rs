@@ -139,7 +139,7 @@ impl Config {
         let places = files
             .chain(store)
             .chain(sockets)
-            .filter_map(|(what, file)| Some((what, place_of(file)?)));
+            .map(|(what, file)| (what, place_of(file)));
         let keys = [&self.replicator.key_file, &self.ssl.key_file]
             .into_iter()
             .flatten()
@@ -198,12 +198,13 @@ impl Config {
 }
 
 /// Returns the folder of a file, or the file if others also have files in the folder.
-fn place_of(file: &Path) -> Option<PathBuf> {
-    let folder = file.parent().filter(|folder| folder.is_absolute())?;
-    let is_shared = SHARED_FOLDERS
-        .iter()
-        .any(|shared| folder == Path::new(shared));
-    Some(if is_shared { file } else { folder }.to_owned())
+fn place_of(file: &Path) -> PathBuf {
+    let is_own = |folder: &&Path| {
+        SHARED_FOLDERS
+            .iter()
+            .all(|shared| *folder != Path::new(shared))
+    };
+    file.parent().filter(is_own).unwrap_or(file).to_owned()
 }
 
 /// Returns the numbers of a user and its group. A number without a name is a user with a group of the same number.

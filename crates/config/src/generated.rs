@@ -51,10 +51,7 @@ impl Config {
 
     fn data_folder(&self) -> &Path {
         let file = self.store.file().unwrap_or(&self.server.socket);
-        match file.parent() {
-            Some(parent) if !parent.as_os_str().is_empty() => parent,
-            _ => Path::new("."),
-        }
+        file.parent().unwrap_or(file)
     }
 }
 

@@ -67,7 +67,8 @@ pub(super) fn read(path: &Path, text: &str) -> Layer {
         } else {
             layer.problem(
                 &origin,
-                format!("{content:?} is neither a [section], a key = value nor a ; comment"),
+                // Not displayed: it may be a password.
+                "the line is neither a [section], a key = value nor a ; comment",
                 "correct the line",
             );
         }
@@ -145,6 +146,13 @@ mod tests {
         );
         let places: Vec<_> = layer.problems.iter().map(|p| p.place.as_str()).collect();
         assert_eq!(places, ["l.ini:1", "l.ini:2", "l.ini:4", "l.ini:5"]);
+    }
+
+    #[test]
+    fn a_line_that_means_nothing_is_reported_without_its_content() {
+        let layer = read(Path::new("l.ini"), "[admins]\nann: sesame\n");
+        let told = layer.problems[0].to_string();
+        assert!(!told.contains("sesame"), "{told}");
     }
 
     proptest::proptest! {

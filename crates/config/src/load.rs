@@ -16,6 +16,7 @@ use super::layer::Layer;
 use super::origin::{ConfigError, Notice, Origin, Problem, is_ini};
 use super::pages::default_file;
 use super::reload::{Change, Effect};
+use super::replicator::Store;
 use super::surroundings::Surroundings;
 use super::types::Config;
 use super::{environment, generated, ini_file, keys, toml_file, validate, value};
@@ -97,12 +98,7 @@ pub fn load(sources: &Sources) -> Result<Loaded, ConfigError> {
             return Err(ConfigError { problems });
         }
     };
-    if config.server.socket.as_os_str().is_empty() {
-        config.server.socket = sources.surroundings.socket_path();
-    }
-    if config.store.path.as_os_str().is_empty() {
-        config.store.path = sources.surroundings.store_path();
-    }
+    problems.extend(settle_paths(&mut config, &sources.surroundings));
     config.files = paths
         .iter()
         .map(|file| std::path::absolute(file).unwrap_or_else(|_| file.clone()))
@@ -132,6 +128,43 @@ pub fn load(sources: &Sources) -> Result<Loaded, ConfigError> {
     } else {
         Err(ConfigError { problems })
     }
+}
+
+/// Sets the default paths of the socket and the store, and makes them and those of logs absolute. If the store's path is
+/// a directory, the store is `settee.redb` in it. Returns a problem for each path that cannot be made absolute or is not
+/// UTF-8.
+fn settle_paths(config: &mut Config, surroundings: &Surroundings) -> Vec<Problem> {
+    let (socket, store) = (&mut config.server.socket, &mut config.store.path);
+    if socket.as_os_str().is_empty() {
+        *socket = surroundings.socket_path();
+    }
+    if store.as_os_str().is_empty() {
+        *store = surroundings.store_path();
+    }
+    let log = &mut config.log;
+    let paths = [
+        Some(socket),
+        Some(store).filter(|path| path.as_os_str() != Store::MEMORY),
+        log.file.as_mut(),
+        log.access_log.as_mut(),
+        log.audit.as_mut(),
+    ];
+    let mut problems = Vec::new();
+    for path in paths.into_iter().flatten() {
+        match std::path::absolute(&*path) {
+            // Settings are compared and shown as text.
+            Ok(absolute) if absolute.to_str().is_some() => *path = absolute,
+            _ => problems.push(Problem::new(
+                path.display(),
+                "the path is not UTF-8, or the current directory is gone",
+                "name another one, or correct the home or the current directory",
+            )),
+        }
+    }
+    if config.store.file().is_some_and(Path::is_dir) {
+        config.store.path.push("settee.redb");
+    }
+    problems
 }
 
 /// Returns the values overridden over HTTP.

@@ -1,12 +1,13 @@
 //! Tests of [`super`]: layers, origins, languages, defaults.
 
+use std::os::unix::ffi::OsStringExt;
 use std::time::Duration;
 
 use super::super::Setting;
 use super::super::keys;
 use super::super::types::{LanguageCommand, LogLevel, ReduceLimit};
 use super::*;
-use crate::PoolConfig;
+use crate::{PoolConfig, own_folder};
 
 /// Configuration files in a temporary directory, and environment variables.
 struct Fixture {
@@ -457,6 +458,41 @@ fn the_socket_s_path_leaves_room_for_the_longer_http_path() {
     with(93).load();
     let problems = with(94).problems();
     assert!(problems[0].contains("94 bytes"), "{problems:?}");
+}
+
+#[test]
+fn the_folder_of_a_relative_store_is_closed_to_query_servers() {
+    let here = std::env::current_dir().unwrap();
+    let cells = format!("[query_server_config]\nread_paths = {here:?}\n");
+    let text = format!("[store]\npath = 's.redb'\n{cells}");
+    let problems = Fixture::new().file("a.toml", &text).problems();
+    assert!(
+        problems[0].contains("the place of the store"),
+        "{problems:?}"
+    );
+}
+
+#[test]
+fn a_directory_named_as_the_store_has_the_store_and_the_generated_files() {
+    let mut fixture = Fixture::new();
+    fixture.sources.is_for_service = true;
+    let data = fixture.directory.path().join("data");
+    own_folder::make(&data).unwrap();
+    let text = format!("[store]\npath = {data:?}\n");
+    let config = fixture.file("a.toml", &text).load().config;
+    assert_eq!(config.store.path, data.join("settee.redb"));
+    let password = config.admin_password_file();
+    assert_eq!(password, Some(data.join(generated::FILE)));
+}
+
+#[test]
+fn a_home_that_is_not_utf8_is_a_problem_that_names_it() {
+    let mut sources = Sources::default();
+    let home = std::ffi::OsString::from_vec(b"/h\xff".to_vec());
+    sources.surroundings.variables = vec![("HOME".into(), home)];
+    sources.surroundings.user_id = 7;
+    let error = load(&sources).unwrap_err().to_string();
+    assert!(error.starts_with("/h\u{fffd}/.local/"), "{error}");
 }
 
 #[test]

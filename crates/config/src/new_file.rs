@@ -78,7 +78,7 @@ impl NewFile {
         self.file.sync_all()?;
         // Unlike a rename, this fails if a file of this name exists.
         fs::hard_link(&self.part, &self.path)?;
-        self.sync_folder()
+        sync_folders(&self.path, 1)
     }
 
     /// Like [`Self::finish`], but replaces an existing file.
@@ -88,17 +88,23 @@ impl NewFile {
     pub fn replace(self) -> io::Result<()> {
         self.file.sync_all()?;
         fs::rename(&self.part, &self.path)?;
-        self.sync_folder()
+        sync_folders(&self.path, 1)
     }
+}
 
-    fn sync_folder(&self) -> io::Result<()> {
-        let folder = self.path.parent().filter(|path| *path != Path::new(""));
-        match File::open(folder.unwrap_or(Path::new("."))) {
-            // A folder that this user may write but not read.
-            Err(error) if error.kind() == ErrorKind::PermissionDenied => Ok(()),
-            folder => folder?.sync_all(),
+/// Syncs the nearest `count` folders above a path to disk.
+///
+/// # Errors
+/// The system refuses.
+pub fn sync_folders(path: &Path, count: usize) -> io::Result<()> {
+    for folder in path.ancestors().skip(1).take(count) {
+        match File::open(Path::new(".").join(folder)) {
+            // A folder that this user may write or enter, but not read.
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => {}
+            folder => folder?.sync_all()?,
         }
     }
+    Ok(())
 }
 
 impl Drop for NewFile {

@@ -125,7 +125,7 @@ fn quoted(text: &str) -> String {
 impl Config {
     /// Returns every value, in the order of `config/default.toml`; languages by name.
     pub fn settings(&self) -> Vec<Setting> {
-        let sections = serde_json::to_value(self).unwrap_or_default();
+        let sections = serde_json::to_value(self).expect("settings: every value is JSON");
         // A dot separates nested tables.
         let table = |name: &str| name.split('.').fold(&sections, |table, part| &table[part]);
         let fixed = keys::sections().map(|section| (section.to_owned(), table(section)));

@@ -342,6 +342,8 @@ mod tests {
         );
         assert_eq!(hide_credentials("://"), "://");
         assert_eq!(hide_credentials("é://é:é@é"), "é://é:***@é");
+        let two = hide_credentials("http://u:p@h,http://v:q@i");
+        assert_eq!(two, "http://u:***@h,http://v:***@i");
     }
 
     #[test]

@@ -31,12 +31,8 @@ pub type Change = Box<dyn FnOnce(&Document) -> Option<String> + Send>;
 /// Notified of a store's documents, on the store's thread.
 pub trait Watcher: Send + Sync + fmt::Debug {
     /// Returns the class of a document: a number below
-    /// [`CLASSES_MAX`](policy::counted::CLASSES_MAX).
+    /// [`CLASSES_MAX`](policy::counted::CLASSES_MAX), 0 if it requests a replication.
     fn class(&self, id: &str, body: &str) -> Class;
-    /// Returns whether an existing document requests a replication: one of class 0 does.
-    fn asks(&self, id: &str, body: &str) -> bool {
-        self.class(id, body) == 0
-    }
     /// The store was opened with these documents.
     fn opened(&self, documents: Vec<(String, Class)>);
     /// These documents were written, or deleted, which leaves them without a class. Called once they are on disk,

@@ -69,7 +69,7 @@ pub enum OpenProblem {
     /// Reading it revealed damage.
     #[error("is damaged ({0})")]
     Damaged(String),
-    /// Its first bytes are not those of a store.
+    /// It is not a store's file.
     #[error("is not a store ({0})")]
     NoStore(String),
     /// It has the format of another program.

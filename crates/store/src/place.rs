@@ -1,7 +1,7 @@
 //! The place of a store.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use super::document_store::Watcher;
 use super::error::{OpenError, OpenProblem};
@@ -10,9 +10,6 @@ use super::postgres;
 use super::redb;
 use settee_config::Store;
 use settee_config::store_url::StoreUrl;
-
-/// The name of the file in a configured directory.
-const FILE_NAME: &str = "settee.redb";
 
 /// The place of a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,18 +35,10 @@ impl fmt::Display for StorePlace {
 impl StorePlace {
     /// Returns the configured place.
     pub fn of_config(store: &Store) -> Self {
-        match &store.url {
-            Some(url) => Self::Postgres(url.clone()),
-            None => Self::of(store.file()),
-        }
-    }
-
-    /// Returns the place for a configured file: a file inside if it is a directory; memory if there is none.
-    pub fn of(file: Option<&Path>) -> Self {
-        match file {
-            None => Self::Memory,
-            Some(path) if path.is_dir() => Self::File(path.join(FILE_NAME)),
-            Some(path) => Self::File(path.to_owned()),
+        match (&store.url, store.file()) {
+            (Some(url), _) => Self::Postgres(url.clone()),
+            (None, Some(path)) => Self::File(path.to_owned()),
+            (None, None) => Self::Memory,
         }
     }
 

@@ -1,14 +1,16 @@
 //! The file with this user's uuid, next to the store: `replicate.uuid`.
 //!
 //! SUMMARY   The service and `settee replicate` use the same uuid for checkpoints, whichever runs first: a new store
-//!           takes the file's uuid, and a store without a file writes it.
+//!           takes the file's uuid, and any other writes its own.
 //! PROMISES  The file is complete and on disk, or does not exist.
 
-use std::fs::{self, File};
-use std::io::{self, Write};
+use std::fs;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use super::place::StorePlace;
+use settee_config::new_file::{NewFile, sync_folders};
 use settee_config::own_folder;
 
 /// The name of the file.
@@ -38,30 +40,14 @@ pub fn write(file: &Path, uuid: &str) -> io::Result<()> {
     if let Some(folder) = file.parent() {
         own_folder::make(folder)?;
     }
-    let new = file.with_extension(format!("{}.new", std::process::id()));
-    let mut written = File::create(&new)?;
-    written.write_all(format!("{uuid}\n").as_bytes())?;
-    written.sync_all()?;
-    fs::rename(new, file)?;
-    sync_folders(file)
-}
-
-/// Syncs a file's folder, and its parent, to disk.
-pub(super) fn sync_folders(path: &Path) -> io::Result<()> {
-    let parents = path.ancestors().skip(1).take(2);
-    for folder in parents {
-        let folder = if folder.as_os_str().is_empty() {
-            Path::new(".")
-        } else {
-            folder
-        };
-        // A folder that this user may enter but not read belongs to another user, who has synced it.
-        match File::open(folder) {
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
-            folder => folder?.sync_all()?,
-        }
-    }
-    Ok(())
+    let mut new = NewFile::begin(file)?;
+    // Root may write it for a service, which reads it as its own user.
+    new.file()
+        .set_permissions(fs::Permissions::from_mode(0o644))?;
+    new.write_all(format!("{uuid}\n").as_bytes())?;
+    new.replace()?;
+    // The directory may be new.
+    sync_folders(file, 2)
 }
 
 #[cfg(test)]
@@ -80,6 +66,8 @@ mod tests {
         let uuid = "0123456789abcdef0123456789abcdef";
         write(&file, uuid).unwrap();
         assert_eq!(read(&file).as_deref(), Some(uuid));
+        let mode = fs::metadata(&file).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o644);
         fs::write(&file, "nonsense").unwrap();
         assert_eq!(read(&file), None);
     }

@@ -182,6 +182,12 @@ fn values_are_printed_with_their_file_and_line_or_variable() {
 }
 
 #[test]
+fn a_log_file_in_the_current_directory_is_accepted() {
+    let shown = Fixture::toml("[log]\nfile = 'x.log'\n").line("file");
+    assert!(shown.contains("/x.log\""), "{shown}");
+}
+
+#[test]
 fn durations_and_sizes_may_have_units() {
     let text = "[couchdb]\nos_process_timeout='2min'\n[query_server_config]\n\
                 os_process_idle_limit='200ms'\n[server]\nline_max='1MiB'\nshutdown_grace='1h'\n";

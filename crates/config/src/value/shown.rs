@@ -72,9 +72,11 @@ pub(super) fn hide_credentials(text: &str) -> String {
     while let Some(start) = rest.find("://") {
         let (head, tail) = rest.split_at(start + 3);
         shown.push_str(head);
-        let end = tail
+        // The next address may follow without a slash or a blank.
+        let next = tail.find("://").unwrap_or(tail.len());
+        let end = tail[..next]
             .find(|c: char| c == '/' || c.is_whitespace())
-            .unwrap_or(tail.len());
+            .unwrap_or(next);
         let (authority, after) = tail.split_at(end);
         match authority.rsplit_once('@') {
             Some((login, host)) => {

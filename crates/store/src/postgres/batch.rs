@@ -309,7 +309,7 @@ impl<'w> Batch<'w> {
 
     /// Returns the saved documents that began (`true`) or ceased (`false`) to request a replication.
     fn turned(&self, saved: &[&Document]) -> (Vec<String>, Vec<bool>) {
-        let asks = |d: &Document| !d.deleted && self.shared.watcher.asks(&d.id, &d.body);
+        let asks = |d: &Document| !d.deleted && self.shared.watcher.class(&d.id, &d.body) == 0;
         saved
             .iter()
             .map(|d| (d.id.clone(), asks(d)))

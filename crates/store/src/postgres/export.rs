@@ -173,7 +173,7 @@ impl Session {
         let asks = |row: &ExportRow| {
             row.local().is_none()
                 && row.deleted_at.is_none()
-                && watcher.asks(&row.id, row.doc.get())
+                && watcher.class(&row.id, row.doc.get()) == 0
         };
         let died = |row: &ExportRow| row.deleted_at.map_or(-1, int);
         let kept = |row: &ExportRow| row.job.as_ref().map(|job| job.get().to_owned());

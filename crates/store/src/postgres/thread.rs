@@ -44,8 +44,14 @@ impl StoreThread {
         &self,
         work: impl Future<Output = StoreResult<T>> + Send + 'static,
     ) -> StoreResult<T> {
-        let _room = self.room.acquire().await.map_err(|_| StoreError::Closed)?;
-        self.run_at_once(work).await
+        let room = Arc::clone(&self.room).acquire_owned().await;
+        let room = room.map_err(|_| StoreError::Closed)?;
+        self.run_at_once(async move {
+            // Kept until the work ends, even if its caller leaves earlier.
+            let _room = room;
+            work.await
+        })
+        .await
     }
 
     /// Runs work on the thread immediately, ahead of all waiting work.
@@ -111,5 +117,27 @@ impl StoreThread {
                 .await?;
             self.read(sql, vec![Param::Texts(docs)], of).await
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use futures_util::FutureExt;
+    use slog::{Discard, Logger, o};
+
+    use super::*;
+    use settee_config::store_url::StoreUrl;
+
+    #[tokio::test]
+    async fn a_request_whose_caller_left_is_still_in_flight() {
+        let url = StoreUrl::parse("postgres://host/db").unwrap();
+        let log = Logger::root(Discard, o!());
+        let shared = Shared::new(url, "u".into(), Arc::new(()), Arc::new(()), log);
+        let thread = StoreThread::new(Arc::new(shared), Handle::current());
+        let request = thread.run(pending::<StoreResult<()>>());
+        assert!(request.now_or_never().is_none(), "its caller leaves");
+        assert_eq!(thread.room.available_permits(), REQUESTS_MAX - 1);
     }
 }

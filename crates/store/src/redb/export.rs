@@ -13,7 +13,7 @@ use redb::{Database, Error, ReadableDatabase, StorageBackend};
 use tokio::sync::mpsc::Sender;
 
 use super::file::{builder, open_unchanged};
-use super::records::{FORMAT, Records, Snapshot, meta, prepare, set_meta};
+use super::records::{FORMAT, Records, Snapshot, prepare, set_meta};
 use super::thread::{Keeper, StoreRequest, run};
 use crate::document_store::Answer;
 use crate::documents::Document;
@@ -115,12 +115,7 @@ impl RowSource for FileRows {
 
 /// Opens a file that no service uses, without changing it. Blocks.
 pub(crate) fn snapshot(path: &Path) -> Result<StoreSnapshot, OpenProblem> {
-    let database = open_unchanged(path)?;
-    let write = database.begin_write().map_err(Error::from)?;
-    if meta(&write, "format")?.is_none() {
-        return Err(OpenProblem::NoStore("it has no format".to_owned()));
-    }
-    drop(write);
+    let database = open_unchanged(path, false)?;
     prepare(&database, "", &())?;
     let read = database.begin_read().map_err(Error::from)?;
     let tables = Snapshot::of(&read)?;
@@ -147,10 +142,7 @@ pub(crate) fn replace<E>(
     rows: impl Iterator<Item = Result<ExportRow, E>>,
 ) -> Result<Result<(), E>, OpenProblem> {
     let path = &path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    let folder = path
-        .parent()
-        .filter(|folder| *folder != Path::new(""))
-        .unwrap_or(Path::new("."));
+    let folder = path.parent().unwrap_or(path);
     own_folder::make(folder)?;
     // A damaged file is replaced, too: only its lock matters.
     let lock = match OpenOptions::new().read(true).write(true).open(path) {

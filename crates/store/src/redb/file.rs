@@ -13,11 +13,11 @@ use std::time::{Duration, Instant};
 
 use redb::{Builder, Database, DatabaseError, backends::InMemoryBackend};
 
+use super::records::is_store;
 use super::unchanged::UnchangedFile;
 use crate::error::OpenProblem;
 use crate::place::StorePlace;
-use crate::uuid_file::sync_folders;
-use settee_config::new_file::NewFile;
+use settee_config::new_file::{NewFile, sync_folders};
 use settee_config::own_folder;
 
 /// Size of the file cache, in bytes.
@@ -68,19 +68,20 @@ pub(crate) fn open(place: &StorePlace) -> Result<Database, OpenProblem> {
                 make(path)?;
             } else {
                 // Verifies the file first: redb would write to a damaged one before it notices the damage.
-                drop(open_unchanged(path)?);
+                drop(open_unchanged(path, true)?);
             }
             let opened = once_free(|| builder.create(path));
             // A file's name is durable once its folder is synced, and the folder's name once its parent is.
-            sync_folders(path)?;
+            sync_folders(path, 2)?;
             opened
         }
     };
     opened.map_err(problem)
 }
 
-/// Opens an existing file for reading, and verifies it; writes to it are discarded.
-pub(crate) fn open_unchanged(path: &Path) -> Result<Database, OpenProblem> {
+/// Opens an existing file for reading, and verifies it; writes to it are discarded. With `may_be_new`, one without
+/// tables is a store, too.
+pub(crate) fn open_unchanged(path: &Path, may_be_new: bool) -> Result<Database, OpenProblem> {
     if path.metadata()?.len() == 0 {
         // redb would mistake it for a new store.
         return Err(OpenProblem::Damaged("it has 0 bytes".to_owned()));
@@ -89,7 +90,11 @@ pub(crate) fn open_unchanged(path: &Path) -> Result<Database, OpenProblem> {
     // Without this check redb panics on damaged pages, or trusts their content.
     builder.set_check_integrity_on_open(true);
     let open = || builder.create_with_backend(UnchangedFile::open(path)?);
-    once_free(open).map_err(problem)
+    let database = once_free(open).map_err(problem)?;
+    if !is_store(&database, may_be_new)? {
+        return Err(OpenProblem::NoStore("it has no format".to_owned()));
+    }
+    Ok(database)
 }
 
 fn once_free(
@@ -118,7 +123,7 @@ fn problem(error: DatabaseError) -> OpenProblem {
 
 /// Creates a new store.
 fn make(path: &Path) -> Result<(), OpenProblem> {
-    if let Some(directory) = path.parent().filter(|path| !path.as_os_str().is_empty()) {
+    if let Some(directory) = path.parent() {
         own_folder::make(directory)?;
     }
     // Another process may be first: the lock decides.

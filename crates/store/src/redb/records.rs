@@ -49,7 +49,10 @@ pub(crate) fn prepare(
     let prepared = {
         let mut records = Records::of(&transaction, watcher)?;
         match known.as_deref() {
-            None => set_meta(&transaction, "uuid", new_uuid)?,
+            None => {
+                set_meta(&transaction, "uuid", new_uuid)?;
+                set_meta(&transaction, "format", FORMAT)?;
+            }
             Some(FORMAT) => {}
             Some(other) => {
                 return Err(OpenProblem::Format(format!(
@@ -57,7 +60,6 @@ pub(crate) fn prepare(
                 )));
             }
         }
-        set_meta(&transaction, "format", FORMAT)?;
         watcher.opened(records.take_stock()?);
         let uuid = meta(&transaction, "uuid")?.unwrap_or_default();
         (uuid, records.update_seq()?)
@@ -66,7 +68,14 @@ pub(crate) fn prepare(
     Ok(prepared)
 }
 
-pub(super) fn meta(transaction: &WriteTransaction, name: &str) -> Result<Option<String>, Error> {
+/// Returns whether a file is a store's; with `may_be_new`, one without tables is, too.
+pub(super) fn is_store(database: &Database, may_be_new: bool) -> Result<bool, Error> {
+    let transaction = database.begin_write()?;
+    let is_empty = transaction.list_tables()?.next().is_none();
+    Ok((may_be_new && is_empty) || meta(&transaction, "format")?.is_some())
+}
+
+fn meta(transaction: &WriteTransaction, name: &str) -> Result<Option<String>, Error> {
     let table = transaction.open_table(META)?;
     let value = table.get(name)?;
     Ok(value.map(|value| value.value().to_owned()))

@@ -12,7 +12,7 @@ use super::*;
 use crate::error::OpenProblem;
 use crate::export::RowKind;
 use crate::suite::{edit, one};
-use crate::{ExportLines, ExportReader, OpenError, Store};
+use crate::{ExportLines, ExportReader, OpenError, Store, uuid_file};
 
 mod damage;
 mod upkeep;
@@ -25,7 +25,7 @@ fn started(place: StorePlace) -> Store {
 async fn writes_survive_reopening_the_file() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("in/there/s.redb");
-    let place = StorePlace::of(Some(&path));
+    let place = StorePlace::File(path.clone());
     let store = started(place.clone());
     let revision = one(&store, edit("a", None, "{}")).await.unwrap();
     store.keep("j", Some("{}".into())).await.unwrap();
@@ -47,11 +47,22 @@ async fn writes_survive_reopening_the_file() {
 }
 
 #[tokio::test]
+async fn a_store_replaces_another_uuid_beside_it_with_its_own() {
+    let directory = tempfile::tempdir().unwrap();
+    let place = StorePlace::File(directory.path().join("s.redb"));
+    let uuid = started(place.clone()).uuid().await.unwrap();
+    let file = uuid_file::beside(&place).unwrap();
+    uuid_file::write(&file, &"f".repeat(32)).unwrap();
+    drop(opened(place).await);
+    assert_eq!(uuid_file::read(&file), Some(uuid));
+}
+
+#[tokio::test]
 async fn a_file_in_use_is_an_error_and_opens_once_it_is_free() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("s.redb");
     let first = redb::Database::create(&path).unwrap();
-    let store = started(StorePlace::of(Some(&path)));
+    let store = started(StorePlace::File(path.clone()));
     let error = store.open().await.unwrap_err();
     let StoreError::Open(open) = &error else {
         panic!("{error}");
@@ -84,7 +95,8 @@ async fn opening_waits_briefly_for_a_file_in_use() {
         .unwrap()
         .read_exact(&mut ready)
         .unwrap();
-    started(StorePlace::of(Some(&path))).open().await.unwrap();
+    let store = started(StorePlace::File(path.clone()));
+    store.open().await.unwrap();
     assert!(other.wait().unwrap().success());
 }
 
@@ -94,7 +106,7 @@ async fn a_file_that_is_not_a_store_is_left_unchanged() {
     let path = directory.path().join("s.redb");
     let text = "this is a letter to my grandmother\n".repeat(1000);
     fs::write(&path, &text).unwrap();
-    let store = started(StorePlace::of(Some(&path)));
+    let store = started(StorePlace::File(path.clone()));
     let error = store.open().await.unwrap_err();
     assert!(matches!(&error, StoreError::Open(e) if matches!(e.problem, OpenProblem::NoStore(_))));
     assert_eq!(fs::read_to_string(&path).unwrap(), text);
@@ -105,7 +117,7 @@ async fn a_directory_that_cannot_be_created_is_an_error_with_a_remedy() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("file");
     fs::write(&file, "").unwrap();
-    let store = started(StorePlace::of(Some(&file.join("below/s.redb"))));
+    let store = started(StorePlace::File(file.join("below/s.redb")));
     let error = store.open().await.unwrap_err().to_string();
     assert!(
         error.contains("cannot be read or written") && error.contains("[store] path"),
@@ -132,7 +144,7 @@ async fn refused_writes_are_counted_except_while_another_process_holds_the_file(
     fs::write(path.parent().unwrap(), "").unwrap();
     let refused = Arc::new(Refused::default());
     let log = Logger::root(slog::Discard, slog::o!());
-    let place = StorePlace::of(Some(&path));
+    let place = StorePlace::File(path.clone());
     let store = Store::start(place, Arc::new(()), Arc::clone(&refused) as _, &log).unwrap();
     let counted = || refused.0.lock().unwrap().clone();
     store.open().await.unwrap_err();
@@ -162,7 +174,7 @@ async fn a_file_of_another_format_is_refused() {
             drop(meta);
             write.commit().unwrap();
         }
-        let store = started(StorePlace::of(Some(&path)));
+        let store = started(StorePlace::File(path.clone()));
         let error = store.open().await.unwrap_err().to_string();
         let expected =
             format!("(format {format}, this program knows 3): start the program that wrote it");
@@ -184,7 +196,7 @@ async fn opened(place: StorePlace) -> Store {
 #[tokio::test]
 async fn free_space_is_returned_once_no_snapshot_is_held() {
     let directory = tempfile::tempdir().unwrap();
-    let store = started(StorePlace::of(Some(&directory.path().join("s.redb"))));
+    let store = started(StorePlace::File(directory.path().join("s.redb")));
     crate::suite::make_and_delete(&store, 2000, 8000).await;
     let (first, second) = (
         store.snapshot().await.unwrap(),

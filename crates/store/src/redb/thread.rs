@@ -140,10 +140,10 @@ impl Keeper {
         Ok(self.database.insert(database))
     }
 
-    /// Writes the uuid where `settee replicate` looks for it, unless a uuid is already there.
+    /// Writes the uuid where `settee replicate` looks for it.
     fn tell(&self, uuid: &str) {
         if let Some(file) = uuid_file::beside(&self.place)
-            && uuid_file::read(&file).is_none()
+            && uuid_file::read(&file).as_deref() != Some(uuid)
             && let Err(error) = uuid_file::write(&file, uuid)
         {
             warn!(self.log, "the id of this service cannot be kept";

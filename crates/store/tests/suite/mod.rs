@@ -55,7 +55,7 @@ impl TestPlace {
 
     /// Returns a place in a file.
     pub fn file(path: &Path) -> Self {
-        Self::of(StorePlace::of(Some(path)))
+        Self::of(StorePlace::File(path.into()))
     }
 
     /// Returns a place in the database of a URL.

@@ -113,10 +113,6 @@ impl Watcher for Noted {
         body.parse().unwrap()
     }
 
-    fn asks(&self, _: &str, _: &str) -> bool {
-        true
-    }
-
     fn opened(&self, documents: Vec<(String, Class)>) {
         *self.0.lock().unwrap() = documents.into_iter().collect();
     }

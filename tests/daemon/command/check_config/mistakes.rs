@@ -225,7 +225,7 @@ fn a_syntax_error_is_refused_with_its_line() {
     refuses(
         &Fixture::ini("[log]\nlevel info\n"),
         "c.ini:2",
-        &["\"level info\""],
+        &["nor a ; comment"],
     );
     let bytes = Fixture::new().file("c.toml", b"[log]\n# caf\xe9\n");
     refuses(&bytes, "c.toml:2", &["not UTF-8"]);

@@ -17,9 +17,9 @@ use tokio::time::timeout;
 use tokio_postgres::{Error, Row};
 
 use super::connect::no_answer;
-use super::first;
 use super::shared::{Param, epoch_int};
 use super::thread::StoreThread;
+use super::{ID_BYTES_MAX, first};
 use crate::document_store::Answer;
 use crate::fleet::{
     Daemon, DaemonName, FleetStore, IdsSet, JobNote, JobRow, JobStatus, Order, Override,
@@ -54,8 +54,10 @@ impl StoreThread {
     }
 }
 
+/// Returns the names of servers, except those too long for an index, which no host has: they would fail the renewal.
 fn servers(servers: Vec<Server>) -> Param {
-    Param::Texts(servers.iter().map(|server| server.to_string()).collect())
+    let names = servers.iter().map(|server| server.to_string());
+    Param::Texts(names.filter(|name| name.len() <= ID_BYTES_MAX).collect())
 }
 
 fn epochs(epochs: impl IntoIterator<Item = Epoch>) -> Param {

@@ -34,10 +34,10 @@ async fn used(store: &Store) -> Result<String, StoreError> {
 /// Reads the content of a file with these bytes, and restores the file. Checks that a refused file was not written to.
 async fn content(path: &Path, bytes: &[u8]) -> Result<String, StoreError> {
     fs::write(path, bytes).unwrap();
-    let store = started(StorePlace::of(Some(path)));
+    let store = started(StorePlace::File(path.into()));
     let content = used(&store).await;
     drop(store);
-    let closed = async || file::open(&StorePlace::of(Some(path)));
+    let closed = async || file::open(&StorePlace::File(path.into()));
     while matches!(closed().await, Err(OpenProblem::InUse)) {}
     assert!(content.is_ok() || fs::read(path).unwrap() == bytes);
     fs::write(path, bytes).unwrap();
@@ -46,7 +46,7 @@ async fn content(path: &Path, bytes: &[u8]) -> Result<String, StoreError> {
 
 /// A closed file, and the file of a killed service.
 async fn samples(path: &Path) -> [Sample; 2] {
-    let store = started(StorePlace::of(Some(path)));
+    let store = started(StorePlace::File(path.into()));
     let body = format!("{{\"x\":\"{}\"}}", "x".repeat(300));
     let edits = (0..DOCUMENTS).map(|n| edit(&format!("d{n:04}"), None, &body));
     store.edit(edits.collect()).await.unwrap();
@@ -57,9 +57,9 @@ async fn samples(path: &Path) -> [Sample; 2] {
     store.keep("j", Some("last".into())).await.unwrap();
     let killed = fs::read(path).unwrap();
     drop(store);
-    drop(opened(StorePlace::of(Some(path))).await);
+    drop(opened(StorePlace::File(path.into())).await);
     while matches!(
-        file::open(&StorePlace::of(Some(path))),
+        file::open(&StorePlace::File(path.into())),
         Err(OpenProblem::InUse)
     ) {}
     let closed = fs::read(path).unwrap();
@@ -109,7 +109,7 @@ async fn a_damaged_file_returns_written_data_or_is_refused_as_damaged() {
         TestRandom::for_test("a_damaged_file_returns_written_data_or_is_refused_as_damaged");
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("s.redb");
-    let place = StorePlace::of(Some(&path));
+    let place = StorePlace::File(path.clone());
     let mut refused = 0;
     for sample in samples(&path).await {
         for _ in 0..DAMAGES {
@@ -143,7 +143,7 @@ async fn an_empty_file_and_one_of_another_program_are_not_stores() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("s.redb");
     fs::write(&path, "").unwrap();
-    let place = StorePlace::of(Some(&path));
+    let place = StorePlace::File(path.clone());
     let error = started(place.clone()).open().await.unwrap_err();
     let text = error.to_string();
     assert!(
@@ -157,13 +157,23 @@ async fn an_empty_file_and_one_of_another_program_are_not_stores() {
     drop(redb::Database::create(&path).unwrap());
     let text = format!("{:?}", place.snapshot().await.map(drop));
     assert!(text.contains("NoStore(\"it has no format\")"), "{text}");
+    let other = redb::Database::create(&path).unwrap();
+    let write = other.begin_write().unwrap();
+    let table = redb::TableDefinition::<u64, u64>::new("other");
+    drop(write.open_table(table).unwrap());
+    write.commit().unwrap();
+    drop(other);
+    let before = fs::read(&path).unwrap();
+    let text = started(place).open().await.unwrap_err().to_string();
+    assert!(text.contains("is not a store (it has no format)"), "{text}");
+    assert!(fs::read(&path).unwrap() == before);
 }
 
 #[tokio::test]
 async fn damage_to_an_open_file_is_reported_by_the_requests_that_read_it() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("s.redb");
-    let place = StorePlace::of(Some(&path));
+    let place = StorePlace::File(path.clone());
     // Larger than the cache.
     let body = format!("{{\"x\":\"{}\"}}", "x".repeat(1 << 20));
     let store = started(place.clone());

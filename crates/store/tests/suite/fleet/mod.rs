@@ -40,12 +40,8 @@ const DONE: &str = "{\"done\":1}";
 struct Asking;
 
 impl Watcher for Asking {
-    fn class(&self, _: &str, _: &str) -> Class {
-        0
-    }
-
-    fn asks(&self, _: &str, body: &str) -> bool {
-        body != DONE
+    fn class(&self, _: &str, body: &str) -> Class {
+        Class::from(body == DONE)
     }
 
     fn opened(&self, _: Vec<(String, Class)>) {}

@@ -1,8 +1,11 @@
 //! Servers that some daemons cannot reach.
 
+use data_encoding::HEXLOWER;
+
 use super::*;
 use crate::fleet::JobNote;
 use policy::ownership::{AVOID_FOR, AVOID_MAX, Claimed, ListedDoc, SETTLE, Standing};
+use settee_config::password::random;
 use std::time::Duration;
 
 const SERVER: &str = "http://far:5984";
@@ -182,4 +185,17 @@ pub async fn a_daemon_avoids_a_server_for_longer_each_time_and_not_in_its_next_e
     let entered = fleet.take_epoch(name("host:1"), next, vec![first]).await;
     entered.unwrap();
     assert_eq!(claim_all(fleet, next, 1, 9).await.docs.len(), 6);
+}
+
+/// A server with a name that no host can have does not cost its daemon the lease.
+pub async fn an_overlong_name_of_a_server_does_not_cost_the_lease(place: &TestPlace) {
+    let (_store, fleet) = fleet_of(place);
+    let (epoch, _) = enter(&*fleet, 1).await;
+    // Random, since an index compresses what repeats.
+    let reach = Reach {
+        unreached: vec![HEXLOWER.encode(&random::<6000>()).into()],
+        back: vec![],
+    };
+    let renewed = fleet.renew(epoch, false, reach).await.unwrap();
+    assert!(renewed.is_some(), "its lease holds");
 }
