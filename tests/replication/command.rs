@@ -259,7 +259,7 @@ async fn passwords_come_from_the_environment_and_are_never_shown() {
     assert_eq!(feed.headers["authorization"], "Basic YW5uOnRvcCBzZWNyZXQ=");
 }
 
-fn interrupt(child: &Child) {
+pub fn interrupt(child: &Child) {
     let id = rustix::process::Pid::from_raw(child.id().unwrap().try_into().unwrap()).unwrap();
     rustix::process::kill_process(id, rustix::process::Signal::INT).unwrap();
 }

@@ -7,17 +7,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use serde_json::{Value, json};
-use settee_testkit::eventually;
+use settee_testkit::{eventually, within};
 use tokio::process::Child;
 use tokio::sync::Notify;
 
-use crate::command::{code, command_of, folder, run};
+use crate::command::{code, command_of, folder, interrupt, run};
 use crate::replicator::world::World;
 use crate::support::couch::{Couch, Stored};
 use crate::support::filters::KIND;
 use crate::support::http_server::{Answer, Piece};
 use crate::support::program::SETTEE;
-use crate::support::store::create;
+use crate::support::store::{create, post};
 
 fn attached(name: &str, bytes: &'static str) -> Stored {
     Stored {
@@ -394,6 +394,24 @@ async fn a_killed_comparison_resumes_where_it_stopped() {
 }
 
 #[actix_rt::test]
+async fn an_interrupt_ends_a_comparison_that_follows_a_replication() {
+    let (folder, (source, target)) = (folder(), many(1, &json!({})).await);
+    let (release, held) = hold(&target, "d00000");
+    // Of the replication.
+    release.notify_one();
+    let mut command = command_of(&folder, &source.url(), &target.url(), &["--verify"]);
+    let mut child = command.stdout(Stdio::null()).spawn().unwrap();
+    eventually("the comparison has begun", || async {
+        held.load(Ordering::SeqCst) == 2
+    })
+    .await;
+    interrupt(&child);
+    let status = within("the end", child.wait()).await.unwrap();
+    assert_eq!(status.code(), Some(75));
+    target.heal();
+}
+
+#[actix_rt::test]
 async fn memory_does_not_grow_with_the_number_of_documents() {
     let body = json!({"text": "x".repeat(16_000)});
     let mut peaks = Vec::new();
@@ -466,6 +484,10 @@ fn several_replications_are_verified_with_one_line_each_and_a_total() {
         create(&world.web, id, &body);
         world.wait_for_state(id, "completed");
     }
+    // A job without a document is not compared.
+    let begun = post(&world.web, "/_replicate", &world.continuous());
+    assert_eq!(begun.status, 202, "{begun:?}");
+    world.wait_until_equal();
     let (_, revs) = &world.source.trees()["d00002"];
     world.target.lose("d00002", revs.keys().next().unwrap());
     let holds = "the target holds everything: 1 revision, 0 attachments compared";

@@ -2,7 +2,8 @@
 //!
 //! SUMMARY   [`Counters`] are shared by all replications ([`super::endpoint::Http`]).
 //! SOURCE    couch_replicator's stats: the names below `couch_replicator`, except those of jobs, which the scheduler
-//!           counts.
+//!           counts. couch_replicator_stats: each of [`Stats`] starts with the larger of the scheduler's value and the
+//!           last checkpoint's.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -93,14 +94,7 @@ impl Counters {
     }
 }
 
-// Counters shared by the workers of one run.
-//
-// SUMMARY   A [`RunCounters`] starts with the counts of earlier runs and is shared by the parts of a run.
-// SOURCE    `couch_replicator_stats`: each counter starts with the larger of the scheduler's value and the last
-//           checkpoint's.
-// LIMITS    For a single thread.
-
-/// The counters of a run.
+/// The counters of a run, shared by its parts.
 #[derive(Debug, Default)]
 pub struct RunCounters {
     stats: Cell<Stats>,
@@ -137,11 +131,6 @@ impl RunCounters {
         self.bytes_written.get()
     }
 }
-
-// Counters of a replication.
-//
-// SOURCE    couch_replicator_stats: the same counters under the same names in checkpoints; two of them have other
-//           names in task lists and documents.
 
 /// Counters of a replication. They grow over the whole life of a replication id: a run starts with the counts of the
 /// previous run, or of the last checkpoint.

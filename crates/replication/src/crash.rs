@@ -143,7 +143,7 @@ impl Answered {
         Self {
             asked: Some(asked.to_string()),
             code: Some(code),
-            body: asked.excerpt(body),
+            body: asked.endpoint.excerpt(body),
             ..Self::default()
         }
     }

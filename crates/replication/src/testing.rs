@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 
@@ -50,6 +51,8 @@ pub(crate) enum Then {
 pub(crate) struct Answer {
     pub(crate) bytes: Vec<u8>,
     pub(crate) then: Then,
+    /// It is sent once there is a permit.
+    gate: Arc<Semaphore>,
 }
 
 impl Answer {
@@ -72,16 +75,24 @@ impl Answer {
             text.push_str(&format!("{name}: {value}\r\n"));
         }
         text.push_str("\r\n");
-        let mut bytes = text.into_bytes();
-        bytes.extend_from_slice(body);
-        let then = Then::Next;
-        Self { bytes, then }
+        let bytes = [text.as_bytes(), body].concat();
+        Self::of(bytes, Then::Next)
     }
 
     /// Answers with exactly these bytes.
     pub(crate) fn raw(bytes: &str, then: Then) -> Self {
-        let bytes = bytes.as_bytes().to_vec();
-        Self { bytes, then }
+        Self::of(bytes.as_bytes().to_vec(), then)
+    }
+
+    fn of(bytes: Vec<u8>, then: Then) -> Self {
+        let gate = Arc::new(Semaphore::new(1));
+        Self { bytes, then, gate }
+    }
+
+    /// Waits until this has a permit.
+    pub(crate) fn after(mut self, gate: &Arc<Semaphore>) -> Self {
+        self.gate = Arc::clone(gate);
+        self
     }
 }
 
@@ -186,6 +197,7 @@ async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
             all.push(received.clone());
         }
         let answer = (context.answer)(&received);
+        drop(answer.gate.acquire().await);
         if stream.write_all(&answer.bytes).await.is_err() {
             return;
         }

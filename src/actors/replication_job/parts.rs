@@ -104,6 +104,7 @@ impl Parts {
             source: opened.source.endpoint.clone(),
             query: FeedQuery::new(options),
             since: opened.start_seq.clone(),
+            skipped: false,
             retries: tuning.retries_per_request,
             id_max: settings
                 .max_document_id_length

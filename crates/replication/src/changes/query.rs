@@ -24,39 +24,41 @@ const TIMEOUT_MIN: Duration = Duration::from_secs(1);
 /// The parameters of the requests.
 #[derive(Clone, Debug)]
 pub struct FeedQuery {
-    pub(crate) continuous: bool,
-    options: Options,
-    /// Whether the source gets no filter.
-    filters_here: bool,
+    pub(super) options: Options,
 }
 
 impl FeedQuery {
     /// Takes the parameters from the options of a replication.
     pub fn new(options: &Options) -> Self {
         Self {
-            continuous: options.continuous,
             options: options.clone(),
-            filters_here: options.filter_at == FilterAt::Settee,
         }
+    }
+
+    /// Whether the source gets no filter.
+    fn filters_here(&self) -> bool {
+        self.options.filter_at == FilterAt::Settee
     }
 
     /// Filters document ids here from now on, because the source does not support POST. Returns `false` if no ids are
     /// requested, or they are filtered here already.
     pub(crate) fn filter_here(&mut self) -> bool {
-        let can = matches!(self.options.filter, Filter::DocIds(_)) && !self.filters_here;
-        self.filters_here |= can;
+        let can = matches!(self.options.filter, Filter::DocIds(_)) && !self.filters_here();
+        if can {
+            self.options.filter_at = FilterAt::Settee;
+        }
         can
     }
 
     /// Returns whether the source applies a selector.
     pub(crate) fn selects(&self) -> bool {
-        matches!(self.options.filter, Filter::Selector(_)) && !self.filters_here
+        matches!(self.options.filter, Filter::Selector(_)) && !self.filters_here()
     }
 
     /// Returns whether a document of the feed is replicated.
     pub(crate) fn takes(&self, id: &str) -> bool {
         match &self.options.filter {
-            Filter::DocIds(ids) if self.filters_here => {
+            Filter::DocIds(ids) if self.filters_here() => {
                 ids.binary_search_by(|known| known.as_str().cmp(id)).is_ok()
             }
             _ => true,
@@ -65,7 +67,7 @@ impl FeedQuery {
 
     /// Makes the request for the changes after a sequence.
     pub fn request(&self, since: &Seq) -> Request {
-        let feed = if self.continuous {
+        let feed = if self.options.continuous {
             "continuous"
         } else {
             "normal"
@@ -92,7 +94,7 @@ impl FeedQuery {
         };
         match &self.options.filter {
             Filter::All => common(get),
-            _ if self.filters_here => common(get),
+            _ if self.filters_here() => common(get),
             Filter::DocIds(ids) => post("_doc_ids", json!({ "doc_ids": ids })),
             Filter::Selector(selector) => post("_selector", json!({ "selector": selector })),
             Filter::BuiltIn { name, query_params } => {

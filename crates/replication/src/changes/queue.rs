@@ -53,11 +53,9 @@ struct Queue {
     limits: QueueLimits,
     /// The producer has closed the queue.
     complete: Cell<bool>,
-    /// The consumer is gone.
-    unwanted: Cell<bool>,
     /// Notified when there is an item, or the queue is closed.
     filled: Notify,
-    /// Notified when there is room, or the consumer is gone.
+    /// Notified when there is room.
     drained: Notify,
 }
 
@@ -79,7 +77,6 @@ pub fn bounded(limits: QueueLimits) -> (Producer, Consumer) {
         bytes: Cell::default(),
         limits,
         complete: Cell::default(),
-        unwanted: Cell::default(),
         filled: Notify::new(),
         drained: Notify::new(),
     });
@@ -87,19 +84,15 @@ pub fn bounded(limits: QueueLimits) -> (Producer, Consumer) {
 }
 
 impl Producer {
-    /// Waits for room and adds an item. Returns `false` if the consumer is gone.
-    pub(crate) async fn put(&self, item: Change) -> bool {
+    /// Waits for room and adds an item.
+    pub(crate) async fn put(&self, item: Change) {
         let queue = &*self.0;
-        while !queue.unwanted.get() && queue.is_full() {
+        while queue.is_full() {
             queue.drained.notified().await;
-        }
-        if queue.unwanted.get() {
-            return false;
         }
         queue.bytes.set(queue.bytes.get() + bytes_of(&item));
         queue.items.borrow_mut().push_back(item);
         queue.filled.notify_one();
-        true
     }
 
     /// Marks the queue as complete.
@@ -126,13 +119,6 @@ impl Consumer {
         queue.bytes.set(queue.bytes.get() - bytes);
         queue.drained.notify_one();
         taken
-    }
-}
-
-impl Drop for Consumer {
-    fn drop(&mut self) {
-        self.0.unwanted.set(true);
-        self.0.drained.notify_one();
     }
 }
 
@@ -167,20 +153,18 @@ mod tests {
             bytes: 10_000,
         });
         for _ in 0..3 {
-            assert!(producer.put(item(200)).await);
+            producer.put(item(200)).await;
         }
         assert!(is_full(&producer, item(200)).await);
         assert_eq!(consumer.take(2).await, [item(200), item(200)]);
-        assert!(producer.put(item(9_800)).await);
+        producer.put(item(9_800)).await;
         assert!(
             is_full(&producer, item(200)).await,
             "10,000 bytes are in it"
         );
         assert_eq!(consumer.take(500).await, [item(200), item(9_800)]);
-        assert!(
-            producer.put(item(100_000)).await,
-            "an item beyond the limit passes alone"
-        );
+        // An item beyond the limit passes alone.
+        producer.put(item(100_000)).await;
         assert!(is_full(&producer, item(200)).await);
     }
 
@@ -189,7 +173,7 @@ mod tests {
         let (producer, consumer) = bounded(QueueLimits::of(4, 500));
         let waiting = async { consumer.take(500).await };
         let putting = async { producer.put(item(700)).await };
-        assert_eq!(tokio::join!(waiting, putting), (vec![item(700)], true));
+        assert_eq!(tokio::join!(waiting, putting).0, [item(700)]);
         producer.put(item(800)).await;
         producer.close();
         assert_eq!(consumer.take(500).await, [item(800)]);
@@ -202,15 +186,6 @@ mod tests {
         drop(producer);
         let taken = timeout(Duration::from_secs(3600), consumer.take(1)).await;
         assert!(taken.is_err());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_producer_learns_that_the_consumer_is_gone() {
-        let (producer, consumer) = bounded(QueueLimits { items: 1, bytes: 1 });
-        assert!(producer.put(item(200)).await);
-        let dropping = async move { drop(consumer) };
-        let (put, ()) = tokio::join!(producer.put(item(200)), dropping);
-        assert!(!put);
     }
 
     #[test]

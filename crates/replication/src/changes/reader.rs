@@ -44,6 +44,8 @@ pub struct ChangesReader {
     pub query: FeedQuery,
     /// The start sequence.
     pub since: Seq,
+    /// Whether the last row was not queued: then a marker has to move the checkpoint. Begins as `false`.
+    pub skipped: bool,
     /// Maximum failures in total.
     pub retries: u32,
     /// Documents with longer ids, in bytes, are skipped.
@@ -72,8 +74,6 @@ enum FeedEnd {
     Complete,
     /// The source ended a continuous feed, as it regularly does, or needs another request.
     Pause,
-    /// The manager has ended.
-    Unwanted,
 }
 
 impl From<RequestFailed> for Interrupted {
@@ -93,7 +93,7 @@ impl From<FeedError> for Interrupted {
 }
 
 impl ChangesReader {
-    /// Reads until the feed ends, or the manager does.
+    /// Reads until the feed ends.
     ///
     /// # Errors
     /// [`Crash::ChangesReqFailed`] after more failures than `retries`, or why the database cannot be opened if the last
@@ -124,7 +124,6 @@ impl ChangesReader {
                         return Ok(());
                     }
                 },
-                Ok(FeedEnd::Unwanted) => return Ok(()),
                 // The usual end of an idle feed; a delay slows down one that always ends at once.
                 Ok(FeedEnd::Pause) if progress || began.elapsed() >= WAIT_MIN => continue,
                 Ok(FeedEnd::Pause) => WAIT_MIN,
@@ -160,8 +159,8 @@ impl ChangesReader {
             return Ok(());
         };
         match subscription.turn().await {
-            Turn::Short => self.query.continuous = false,
-            Turn::OwnFeed => self.query.continuous = true,
+            Turn::Short => self.query.options.continuous = false,
+            Turn::OwnFeed => self.query.options.continuous = true,
             Turn::Deleted => return Err(Crash::DbNotFound(self.source.url().to_owned())),
         }
         Ok(())
@@ -209,7 +208,7 @@ impl ChangesReader {
         mut body: BodyStream,
         queue: &Producer,
     ) -> Result<FeedEnd, Interrupted> {
-        let framing = if self.query.continuous {
+        let framing = if self.query.options.continuous {
             Framing::Continuous
         } else {
             Framing::Normal
@@ -225,18 +224,14 @@ impl ChangesReader {
             parser.push(&piece);
             while let Some(text) = parser.next_text()? {
                 let line = offload(text.len(), move || line(&text)).await?;
-                if !self.take(line, queue).await {
-                    return Ok(FeedEnd::Unwanted);
-                }
+                self.take(line, queue).await;
             }
         }
         match (parser.finish(), framing) {
             (Ok(last), Framing::Normal) => {
                 // For a filtered feed, the next read need not begin at the last row.
-                if let (Some(last), Some(_)) = (last, &self.subscription)
-                    && !self.take(Change::LastSeq(last), queue).await
-                {
-                    return Ok(FeedEnd::Unwanted);
+                if let (Some(last), Some(_)) = (last, &self.subscription) {
+                    self.take(Change::LastSeq(last), queue).await;
                 }
                 Ok(FeedEnd::Complete)
             }
@@ -250,51 +245,51 @@ impl ChangesReader {
         }
     }
 
-    /// Queues a row or marker, and skips a document that must not be replicated. Returns `false` if the manager has
-    /// ended.
-    async fn take(&mut self, line: Change, queue: &Producer) -> bool {
-        let row = match line {
-            Change::LastSeq(seq) if seq == self.since => return true,
+    /// Queues a row or marker, and skips a document that must not be replicated.
+    async fn take(&mut self, line: Change, queue: &Producer) {
+        match &line {
+            Change::LastSeq(seq) if *seq == self.since && !self.skipped => return,
             // A `last_seq` among the rows of a normal feed is ignored.
-            Change::LastSeq(_) if !self.query.continuous && self.subscription.is_none() => {
-                return true;
+            Change::LastSeq(_) if !self.query.options.continuous && self.subscription.is_none() => {
+                return;
             }
-            Change::LastSeq(seq) => {
-                self.since = seq.clone();
-                return queue.put(Change::LastSeq(seq)).await;
+            Change::LastSeq(_) => self.skipped = false,
+            Change::Row(row) => {
+                if let Some(subscription) = &mut self.subscription {
+                    subscription.release();
+                }
+                self.skipped = !self.takes(row);
             }
-            Change::Row(row) => row,
-        };
-        if let Some(subscription) = &mut self.subscription {
-            subscription.release();
         }
-        self.since = row.seq.clone();
-        if !self.query.takes(&row.id) {
-            return true;
+        self.since = line.seq().clone();
+        if !self.skipped {
+            queue.put(line).await;
         }
-        if self.id_max.is_some_and(|max| row.id.len() > max) {
-            let reason = "the id has more bytes than max_document_id_length allows";
-            self.pass_over(row, "id_too_long", reason);
-            return true;
-        }
-        if !is_of_a_document(&row.id) {
-            let reason = "this is not a document id: it is empty, or begins with `_` and is not `_design/NAME`";
-            self.pass_over(row, "illegal_docid", reason);
-            return true;
-        }
-        queue.put(Change::Row(row)).await
     }
 
-    fn pass_over(&self, row: Row, error: &str, reason: &str) {
+    /// Returns whether to replicate a document, and reports one that must not be.
+    fn takes(&self, row: &Row) -> bool {
+        let (error, reason) = if !self.query.takes(&row.id) {
+            return false;
+        } else if self.id_max.is_some_and(|max| row.id.len() > max) {
+            let reason = "the id has more bytes than max_document_id_length allows";
+            ("id_too_long", reason)
+        } else if !is_of_a_document(&row.id) {
+            let reason = "this is not a document id: it is empty, or begins with `_` and is not `_design/NAME`";
+            ("illegal_docid", reason)
+        } else {
+            return true;
+        };
         warn!(self.log, "document skipped"; "document" => &row.id, "error" => reason);
         self.run_counters
             .count(|stats| stats.doc_write_failures += 1);
         (self.refused)(RefusedDoc {
-            id: row.id,
-            rev: row.revs.into_iter().next(),
+            id: row.id.clone(),
+            rev: row.revs.first().cloned(),
             error: error.to_owned(),
             reason: reason.to_owned(),
         });
+        false
     }
 }
 
@@ -312,5 +307,42 @@ fn interrupted(asked: &SentRequest, failed: BodyFailed, any_byte: bool) -> Inter
     match failed {
         BodyFailed::Broken(why) if any_byte => Interrupted::Closed(why),
         failed => Interrupted::Failure(asked.without_answer(failed.into()).into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use tokio::time::timeout;
+
+    use super::*;
+    use crate::changes::queue::{QueueLimits, bounded};
+    use crate::testing::{Answer, Server, logger, replication};
+
+    #[tokio::test]
+    async fn documents_that_settee_filters_out_still_advance_the_checkpoint() {
+        let feed = "{\"seq\":1,\"id\":\"b\",\"changes\":[{\"rev\":\"1-b\"}]}\n{\"last_seq\":1}\n";
+        let source = Server::start(move |_| Answer::new(200, feed)).await;
+        let body = json!({"source": source.url(""), "target": "http://t/", "continuous": true,
+            "doc_ids": ["a"], "filter_at": "settee"});
+        let reader = ChangesReader {
+            source: source.endpoint(),
+            query: FeedQuery::new(&replication(&body).options),
+            since: Seq::zero(),
+            skipped: false,
+            retries: 0,
+            id_max: None,
+            run_counters: Rc::default(),
+            refused: Rc::new(|_| {}),
+            subscription: None,
+            log: logger(),
+        };
+        let (producer, consumer) = bounded(QueueLimits::of(1, 1));
+        let taken = tokio::select! {
+            ended = reader.run(producer) => panic!("{ended:?}"),
+            taken = timeout(Duration::from_secs(60), consumer.take(1)) => taken,
+        };
+        let marker = Change::LastSeq(Seq::from_value(&1.into()));
+        assert_eq!(taken.expect("a marker is queued"), [marker]);
     }
 }

@@ -170,7 +170,6 @@ fn of_cause(cause: &Cause, url: &str) -> String {
         Cause::Redirect(_) | Cause::RedirectedElsewhere { .. } => "redirected",
         Cause::Denied(_) => "endpoint denied",
         Cause::Session(_) => "login failed",
-        Cause::SessionLost => "session lost",
         Cause::Body(_) => "source broke off",
         Cause::Invalid(_) => "request invalid",
     };

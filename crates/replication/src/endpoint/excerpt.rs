@@ -80,12 +80,30 @@ impl Secrets {
         for secret in &self.0 {
             text = text.replace(secret, MASK);
         }
-        if cut.len() < body.len() {
-            // Padding beyond the shown part, so that `shown` cuts the text and marks the cut.
-            text.push_str(&" .".repeat(BODY_SHOWN));
+        text = without_session(&text);
+        if cut.len() == body.len() {
+            return shown(text.as_bytes());
         }
+        // Masks may have moved the end, which may be a part of a secret, into the shown part.
+        let end = text.len().saturating_sub(longest);
+        text.truncate(text.floor_char_boundary(end));
+        // The mark of the cut.
+        text.push_str("..");
         shown(text.as_bytes())
     }
+}
+
+/// Masks the values of session cookies.
+fn without_session(text: &str) -> String {
+    const NAME: &str = "AuthSession=";
+    let mut parts = text.split(NAME);
+    let mut masked = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let is_end = |c: char| c.is_whitespace() || ";,\"".contains(c);
+        let end = part.find(is_end).unwrap_or(part.len());
+        masked.extend([NAME, MASK, &part[end..]]);
+    }
+    masked
 }
 
 #[cfg(test)]
@@ -125,5 +143,18 @@ mod tests {
                 "{before}: {shown}"
             );
         }
+    }
+
+    #[test]
+    fn no_part_of_a_repeated_secret_and_no_session_is_shown() {
+        let token = "0123456789".repeat(100);
+        let secrets = Secrets::of(&spec(
+            &json!({"url": "http://h/db", "headers": {"x": token}}),
+        ));
+        let (between, behind) = ("x".repeat(200), "y".repeat(5000));
+        let said = secrets.shown(format!("{token}{between}{token}{behind}").as_bytes());
+        assert!(!said.contains("0123") && said.ends_with(".."), "{said}");
+        let said = secrets.shown(b"cookie: AuthSession=abcdef; x");
+        assert_eq!(said, "cookie: AuthSession=*****; x");
     }
 }

@@ -59,6 +59,7 @@ pub use self::pace::SlowServer;
 pub use self::request::{Cause, Request, RequestFailed};
 pub(crate) use self::request::{Reply, SentRequest, StreamedReply, is_of_full_disk, is_of_proxy};
 pub(crate) use self::retries::{Backoff, Retries, WAIT_MIN};
+pub(crate) use self::send::RENEWALS_MAX;
 pub(crate) use reqwest::Method;
 pub(crate) use reqwest::StatusCode;
 pub(crate) use reqwest::header::{HeaderMap, HeaderValue};
@@ -164,9 +165,9 @@ impl Endpoint {
         format!("{url} {hash:016x}")
     }
 
-    /// Returns a text from this server with secrets masked.
-    pub(crate) fn redacted(&self, text: &str) -> String {
-        self.0.secrets.shown(text.as_bytes())
+    /// Returns a text from this server for display, shortened and masked.
+    pub(crate) fn excerpt(&self, text: impl AsRef<[u8]>) -> String {
+        self.0.secrets.shown(text.as_ref())
     }
 
     /// Returns this many retries, bounded in time so that a failing job does not look healthy.

@@ -1,8 +1,10 @@
 //! Probes a server: whether it answers at all, and whether it still accepts the user.
 //!
-//! SUMMARY   [`Http::answers`] requests a server's root once. [`EndpointSpec::server`] names a database's server.
-//! PROMISES  The request carries no credentials and no headers of a document. Any answer below 500 counts: others may
-//!           come from a proxy whose server is down.
+//! SUMMARY   [`Http::answers`] requests a server's root once. After a 401 or 403 to a write, [`Endpoint::is_let_in`]
+//!           checks whether the server still admits the user. [`EndpointSpec::server`] names a database's server.
+//! PROMISES  The probe of the root carries no credentials and no headers of a document. Any answer below 500 counts:
+//!           others may come from a proxy whose server is down.
+//! DIFFERS   CouchDB's replicator takes every 401 and 403 to a write for a refusal of the document.
 //! LIMITS    A server behind an unavailable proxy, or whose name does not resolve, counts as not answering.
 
 use std::time::Duration;
@@ -47,19 +49,12 @@ impl Http {
     }
 }
 
-// Whether a refusal concerns the request or the user.
-//
-// SUMMARY   After a 401 or 403 to a write, [`Endpoint::is_let_in`] checks whether the server still knows the user
-//           and lets them read the database.
-// PROMISES  An expired session is renewed with the next request.
-// DIFFERS   CouchDB's replicator takes every 401 and 403 to a write for a refusal of the document.
-
 /// Maximum length of a response, in bytes.
 const REPLY_BYTES_MAX: usize = 1 << 20;
 
 impl Endpoint {
     /// Returns whether the server, which refused a request with 401 or 403, otherwise admits this user. If so, the
-    /// refusal was about the request.
+    /// refusal was about the request. If not, the next request renews the session.
     ///
     /// # Errors
     /// The server does not answer.

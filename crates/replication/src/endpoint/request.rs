@@ -151,7 +151,7 @@ impl Request {
 /// An answered request.
 #[derive(Clone, Debug)]
 pub struct SentRequest {
-    pub(super) endpoint: Endpoint,
+    pub(crate) endpoint: Endpoint,
     pub(super) method: Method,
     /// With secrets masked.
     pub(super) url: String,
@@ -169,11 +169,6 @@ impl SentRequest {
     /// Returns the failure of this request, if it got no complete response.
     pub(crate) fn without_answer(&self, cause: Cause) -> RequestFailed {
         RequestFailed::new(&self.method, &self.url, cause)
-    }
-
-    /// Returns the response's body for display, shortened and masked.
-    pub(crate) fn excerpt(&self, body: &[u8]) -> String {
-        self.endpoint.0.secrets.shown(body)
     }
 }
 
@@ -198,7 +193,7 @@ impl Reply {
 
     /// Returns the body for display, shortened and masked.
     pub(crate) fn excerpt(&self) -> String {
-        self.asked.excerpt(&self.body)
+        self.asked.endpoint.excerpt(&self.body)
     }
 
     /// Returns request, status and body for display.
@@ -213,10 +208,8 @@ impl Reply {
         if error.is_empty() {
             (self.status.as_u16().to_string(), self.excerpt())
         } else {
-            (
-                self.asked.excerpt(error.as_bytes()),
-                self.asked.excerpt(reason.as_bytes()),
-            )
+            let endpoint = &self.asked.endpoint;
+            (endpoint.excerpt(error), endpoint.excerpt(reason))
         }
     }
 
@@ -248,7 +241,7 @@ impl StreamedReply {
     /// Reads the beginning of an error's body, for display.
     pub async fn excerpt(self) -> String {
         let body = self.body.read_whole(0, ERROR_BODY_MAX).await;
-        self.asked.excerpt(&body.unwrap_or_default())
+        self.asked.endpoint.excerpt(body.unwrap_or_default())
     }
 }
 
@@ -345,9 +338,6 @@ pub enum Cause {
         status: StatusCode,
         said: String,
     },
-    /// The session ended while sending a body that can be sent only once.
-    #[error("the session ended while the body was being sent")]
-    SessionLost,
     /// Producing the request's body failed.
     #[error("the body that was being sent broke off: {0}")]
     Body(String),

@@ -28,8 +28,8 @@ use super::upload::Activity;
 use super::{Cause, Endpoint, Reply, Request, RequestFailed, SentRequest, StreamedReply};
 use crate::counters::Counter;
 
-/// Maximum resends of a request after its session was renewed.
-const RENEWALS_MAX: u32 = 3;
+/// Maximum resends of a request, or of a document, after its session was renewed.
+pub(crate) const RENEWALS_MAX: u32 = 3;
 
 /// Maximum length of a body that is drained to reuse its connection.
 const DRAINED_BYTES_MAX: usize = 64 << 10;
@@ -192,18 +192,16 @@ impl Endpoint {
             .http
             .limiter(|limiter, now| limiter.success(&key, now));
         let now = Instant::now();
-        // Another origin's cookie or refusal does not concern the session.
+        // Another origin's cookie or refusal does not concern the session. A streamed body cannot be sent again: its
+        // sender checks whether the refusal concerns the session.
         let again = sending.trusted
+            && (!sending.spent || status.is_success())
             && self
                 .0
                 .session
                 .lock()
                 .await
                 .answered(&credentials, status, response.headers(), now);
-        if again && sending.spent {
-            // The session was refused, and the streamed body cannot be sent again.
-            return Err(TryFailed::Final(Cause::SessionLost));
-        }
         if again && sending.renewals < RENEWALS_MAX {
             sending.renewals += 1;
             drain(response).await;
@@ -268,7 +266,7 @@ impl Endpoint {
             }
         };
         let _ = timeout(DRAIN_MAX, reading).await;
-        self.0.secrets.shown(&body)
+        self.excerpt(body)
     }
 
     /// Sends a request once and waits for the response's headers. Returns the response, with the deadline for its body.

@@ -16,6 +16,9 @@ use super::cookie::SessionCookie;
 /// A session with a `Max-Age` is renewed after this part of it, in tenths.
 const RENEWED_AFTER: u32 = 9;
 
+/// A longer `Max-Age` counts as this one.
+const AGE_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
+
 /// The session of an endpoint.
 pub(super) struct Session {
     state: State,
@@ -37,7 +40,7 @@ enum State {
 
 struct OpenSession {
     cookie: String,
-    /// The number of the session.
+    /// The number of the login: a server may renew the cookie of a session with any answer.
     epoch: u64,
     since: Instant,
     renew_at: Instant,
@@ -93,7 +96,8 @@ impl Session {
             _ if matches!(self.state, State::Plain) => LoggedIn::Known,
             StatusCode::OK => match SessionCookie::of(headers) {
                 Some(cookie) => {
-                    self.take_over(cookie, now);
+                    let epoch = self.epoch().map_or(0, |epoch| epoch + 1);
+                    self.take_over(cookie, epoch, now);
                     LoggedIn::Known
                 }
                 None => LoggedIn::Failed("session_request_failed: no cookie in the answer".into()),
@@ -118,16 +122,17 @@ impl Session {
         }
     }
 
-    fn take_over(&mut self, cookie: SessionCookie, now: Instant) {
+    fn take_over(&mut self, cookie: SessionCookie, epoch: u64, now: Instant) {
         let lasts = match cookie.max_age {
-            Some(age) => Duration::from_secs((age * RENEWED_AFTER / 10).as_secs()),
+            Some(age) => age.min(AGE_MAX) * RENEWED_AFTER / 10,
             None => self.refresh_interval,
         };
         self.state = State::Open(OpenSession {
             cookie: cookie.header,
-            epoch: self.epoch().map_or(0, |epoch| epoch + 1),
+            epoch,
             since: now,
-            renew_at: now + lasts,
+            // Each login must serve some requests, or logins would never end.
+            renew_at: now + lasts.max(Duration::from_secs(1)),
         });
     }
 
@@ -156,7 +161,7 @@ impl Session {
         headers: &HeaderMap,
         now: Instant,
     ) -> bool {
-        let (State::Open(open), Credentials::Cookie(_, epoch_sent)) = (&mut self.state, sent)
+        let (State::Open(open), Credentials::Cookie(cookie_sent, _)) = (&mut self.state, sent)
         else {
             return false;
         };
@@ -164,14 +169,15 @@ impl Session {
             if let Some(new) = SessionCookie::of(headers)
                 && new.header != open.cookie
             {
-                self.take_over(new, now);
+                let epoch = open.epoch;
+                self.take_over(new, epoch, now);
             }
             return false;
         }
         if !matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
             return false;
         }
-        if *epoch_sent < open.epoch {
+        if *cookie_sent != open.cookie {
             return true;
         }
         if now.saturating_duration_since(open.since) >= self.min_update_interval {
@@ -296,15 +302,28 @@ mod tests {
     }
 
     #[test]
+    fn a_session_with_any_max_age_is_used() {
+        let now = Instant::now();
+        for text in [
+            "AuthSession=a; Max-Age=0",
+            "AuthSession=a; Max-Age=18446744073709551615",
+        ] {
+            let mut session = session();
+            session.logged_in(OK, &cookie(text), now);
+            sends(&session, now);
+        }
+    }
+
+    #[test]
     fn a_new_cookie_of_any_answer_is_used() {
         let now = Instant::now();
         let mut session = open(now);
         let sent = sends(&session, now);
         assert!(!session.answered(&sent, OK, &cookie("AuthSession=b"), now));
-        assert!(sends(&session, now) == Credentials::Cookie("AuthSession=b".into(), 1));
+        assert!(sends(&session, now) == Credentials::Cookie("AuthSession=b".into(), 0));
         let sent = sends(&session, now);
         assert!(!session.answered(&sent, OK, &cookie("AuthSession=b"), now));
-        assert!(sends(&session, now) == Credentials::Cookie("AuthSession=b".into(), 1));
+        assert!(sends(&session, now) == Credentials::Cookie("AuthSession=b".into(), 0));
     }
 
     #[test]

@@ -21,7 +21,7 @@ pub struct LogBody {
     pub(crate) session_id: Option<String>,
     /// The sequence that this run had reached.
     pub(crate) source_last_seq: Option<Seq>,
-    /// Runs, newest first.
+    /// Runs, newest first; at most [`HISTORY_MAX`].
     pub(crate) history: Vec<HistoryEntry>,
     /// All members except `_id` and `_rev`, unchanged and in order.
     pub(crate) members: RawObject<'static>,
@@ -104,7 +104,12 @@ impl LogBody {
         Self {
             session_id: member(&members, "session_id"),
             source_last_seq: members.get("source_last_seq").map(Seq::from_raw),
-            history: history.into_iter().map(HistoryEntry::parse).collect(),
+            // A longer one is not a replicator's, and would be compared for minutes.
+            history: history
+                .into_iter()
+                .take(HISTORY_MAX)
+                .map(HistoryEntry::parse)
+                .collect(),
             members,
         }
     }

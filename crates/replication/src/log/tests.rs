@@ -96,6 +96,12 @@ fn histories_without_a_common_session_start_over() {
 }
 
 #[test]
+fn only_the_newest_runs_of_a_long_history_are_compared() {
+    let long = log("a@1", &["s"; HISTORY_MAX + 1]);
+    assert_eq!(long.history.len(), HISTORY_MAX);
+}
+
+#[test]
 fn sessions_without_an_id_never_match_and_missing_sequences_are_0() {
     let nameless = |session: &str| {
         let document = json!({"session_id": session, "history": [{"recorded_seq": 5}, 1, "x"]});

@@ -201,7 +201,7 @@ async fn data(database: &Endpoint, leaf: &Leaf, name: &str) -> Result<Option<Vec
     }];
     let reply = ask(database, &asked, true).await?;
     let found = OpenDocs::of(&by_id([leaf]))
-        .find(&reply.body, true)
+        .find(&reply.body)
         .unwrap_or_default();
     let text = found.first().map_or("", |found| found.text(&reply.body));
     Ok(DocMeta::read(text.as_bytes()).and_then(|meta| {

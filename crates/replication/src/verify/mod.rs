@@ -13,7 +13,7 @@ mod attachments;
 mod difference;
 mod reading;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ops::ControlFlow;
 use std::rc::Rc;
 
@@ -134,6 +134,7 @@ impl Verifier {
             source: self.source.clone(),
             query: FeedQuery::new(&options),
             since: self.since,
+            skipped: false,
             retries: options.tuning.retries_per_request,
             id_max: self.id_max,
             run_counters: Rc::new(RunCounters::default()),
@@ -177,26 +178,32 @@ impl Comparison {
         mut suspects: Vec<Leaf>,
         mut tell: impl FnMut(Step) -> ControlFlow<()>,
     ) -> Result<(), Crash> {
-        let batches = stream::unfold(changes, |changes| async move {
-            let rows = next_batch(changes, batch).await;
-            (!rows.is_empty()).then_some((rows, changes))
-        });
-        let steps = batches.map(|rows| self.step(rows)).buffered(BATCHES);
-        let mut steps = std::pin::pin!(steps);
-        while let Some(step) = steps.try_next().await? {
-            suspects.extend(step.suspects.iter().cloned());
-            if tell(step).is_break() {
-                return Ok(());
+        let count = Cell::new(suspects.len());
+        loop {
+            let batches = stream::unfold((), |()| async {
+                if count.get() >= SUSPECTS_MAX {
+                    return None;
+                }
+                let rows = next_batch(changes, batch).await;
+                (!rows.is_empty()).then_some((rows, ()))
+            });
+            let steps = batches.map(|rows| self.step(rows)).buffered(BATCHES);
+            let mut steps = std::pin::pin!(steps);
+            while let Some(step) = steps.try_next().await? {
+                suspects.extend(step.suspects.iter().cloned());
+                count.set(suspects.len());
+                if tell(step).is_break() {
+                    return Ok(());
+                }
             }
-            if suspects.len() >= SUSPECTS_MAX
-                && tell(self.look_again(std::mem::take(&mut suspects)).await?).is_break()
-            {
+            // No step is under way, so none holds a connection that the recheck needs. Even without suspects, it
+            // reports what the feed's reader skipped last.
+            let is_last = count.replace(0) < SUSPECTS_MAX;
+            let recheck = self.look_again(std::mem::take(&mut suspects)).await?;
+            if tell(recheck).is_break() || is_last {
                 return Ok(());
             }
         }
-        // Even without suspects: reports what the feed's reader skipped last.
-        let _ = tell(self.look_again(suspects).await?);
-        Ok(())
     }
 
     /// Compares the revisions in some rows of the feed.

@@ -134,7 +134,7 @@ async fn found(wanted: &[Wanted], answer: Bytes, texts: bool) -> Option<Vec<(Lea
     let (open, bytes) = (OpenDocs::of(wanted), answer.len());
     let find = move || {
         let mut seen = Vec::new();
-        for found in open.find(&answer, true)? {
+        for found in open.find(&answer)? {
             let text = found.text(&answer);
             let Some(meta) = DocMeta::read(text.as_bytes()) else {
                 continue;

@@ -1,6 +1,12 @@
 //! Tests of parts of the comparison; tests/replication tests whole comparisons.
 
+use std::time::Duration;
+
+use serde_json::json;
+use tokio::time::timeout;
+
 use super::*;
+use crate::testing::{Answer, Server, endpoint, logger, replication};
 
 fn wanted(id: &str, revs: &[&str]) -> Wanted {
     Wanted {
@@ -72,4 +78,39 @@ fn a_difference_prints_as_one_line_and_survives_serialization() {
         let read: Difference = serde_json::from_str(&text).unwrap();
         assert_eq!(read, difference, "{text}");
     }
+}
+
+#[tokio::test]
+async fn a_recheck_gets_a_connection_though_further_steps_have_begun() {
+    let row = |id: &str| json!({"seq": id, "id": id, "changes": [{"rev": "1-x"}]});
+    let rows = ["a", "b", "c"].map(row);
+    let feed = json!({"results": rows, "last_seq": "c"}).to_string();
+    let source = Server::start(move |_| Answer::new(200, &feed)).await;
+    let missing = json!({"missing": ["1-x"]});
+    let missing = json!({"a": missing, "b": missing, "c": missing}).to_string();
+    let target = Server::start(move |request| {
+        let is_of_step = request.nth < 3;
+        Answer::new(200, if is_of_step { &missing } else { "{}" })
+    });
+    let target = target.await;
+    let suspect = |n: usize| Leaf {
+        id: n.to_string(),
+        rev: "1-x".to_owned(),
+    };
+    let body = json!({"source": source.url(""), "target": target.url(""), "worker_batch_size": 1});
+    let verifier = Verifier {
+        source: source.endpoint(),
+        target: endpoint(&target.url(""), |_, settings| settings.http_connections = 1),
+        options: replication(&body).options,
+        filter: None,
+        id_max: None,
+        deep: false,
+        since: Seq::zero(),
+        suspects: (1..SUSPECTS_MAX).map(suspect).collect(),
+        refused: Vec::new(),
+        log: logger(),
+    };
+    let run = verifier.run(|_| ControlFlow::Continue(()));
+    let ended = timeout(Duration::from_secs(60), run).await;
+    ended.expect("the comparison ends").unwrap();
 }

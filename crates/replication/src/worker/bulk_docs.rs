@@ -213,7 +213,7 @@ impl Worker {
                 let code = reply.status.as_u16();
                 unclear.why = Some(Answered {
                     is_full: entry.is_of_full_disk(),
-                    doc: Some((id, self.target.redacted(error))),
+                    doc: Some((id, self.target.excerpt(error))),
                     ..Answered::new(&reply.asked, code, said.as_bytes())
                 });
                 unclear.documents.push(document);
@@ -239,8 +239,8 @@ impl Worker {
     /// Counts and reports a skipped document.
     pub(super) fn refuse(&self, mut doc: RefusedDoc) {
         // The target's text may repeat parts of the request.
-        doc.error = self.target.redacted(&doc.error);
-        doc.reason = self.target.redacted(&doc.reason);
+        doc.error = self.target.excerpt(&doc.error);
+        doc.reason = self.target.excerpt(&doc.reason);
         self.run_counters
             .count(|stats| stats.doc_write_failures += 1);
         (self.refused)(doc);

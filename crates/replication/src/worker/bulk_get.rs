@@ -102,8 +102,8 @@ impl OpenDocs {
         found.answers.iter().fold(false, close)
     }
 
-    /// Finds wanted documents in an answer; with attachments only if `attached`. `None` if the answer is malformed.
-    pub fn find(&self, answer: &[u8], attached: bool) -> Option<Vec<Found>> {
+    /// Finds wanted documents in an answer; `None` if it is malformed.
+    pub fn find(&self, answer: &[u8]) -> Option<Vec<Found>> {
         let BulkGetAnswer { results } = serde_json::from_slice(answer).ok()?;
         let found = results
             .iter()
@@ -113,7 +113,7 @@ impl OpenDocs {
                 let meta = DocMeta::read(text.as_bytes())?;
                 let is_plain = meta.attachments.is_none();
                 let answers = self.0.get(&*meta.id)?.answered_by(&meta);
-                if answers.is_empty() || !(is_plain || attached) {
+                if answers.is_empty() {
                     return None;
                 }
                 // The raw value is a slice of the answer.
@@ -189,10 +189,8 @@ impl Worker {
         open: OpenDocs,
         batch: &mut WriteBatch,
     ) -> Result<OpenDocs, Crash> {
-        // A filter also needs documents with attachments.
-        let attached = self.filter.is_some();
         let body = reply.body.clone();
-        let finding = move || (open.find(&body, attached), open);
+        let finding = move || (open.find(&body), open);
         let (found, mut open) = offload(reply.body.len(), finding).await;
         let Some(found) = found else {
             info!(self.log, "the answer to _bulk_get is not understood"; "error" => reply.excerpt());
@@ -309,10 +307,10 @@ mod tests {
         let text = format!(r#"{{"results":[{}]}}"#, results.join(","));
         let mut open = OpenDocs::of(wanted);
         let mut taken = Vec::new();
-        for found in open.find(text.as_bytes(), false).unwrap() {
+        for found in open.find(text.as_bytes()).unwrap() {
             let text = Bytes::from(text.clone());
             assert!(DocMeta::read(found.text(&text).as_bytes()).is_some());
-            if open.close_all(&found) {
+            if found.is_plain && open.close_all(&found) {
                 taken.extend(found.answers);
             }
         }

@@ -55,7 +55,6 @@ impl From<RequestFailed> for DocFailed {
     fn from(failed: RequestFailed) -> Self {
         match failed.cause {
             Cause::MaxBackoff | Cause::Refused { .. } => Self::Crash(failed.into()),
-            Cause::SessionLost => Self::LockedOut(Box::new(failed.into())),
             _ => Self::Request(failed),
         }
     }

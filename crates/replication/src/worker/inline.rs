@@ -119,7 +119,7 @@ impl Worker {
         batch: &mut WriteBatch,
     ) -> Result<bool, Crash> {
         let body = &reply.body;
-        for found in open.find(body, true).unwrap_or_default() {
+        for found in open.find(body).unwrap_or_default() {
             let document = found.text(body);
             let passes = self.passes(&found.id, document).await?;
             if passes && !is_whole(document) {

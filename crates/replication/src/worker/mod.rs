@@ -25,6 +25,8 @@ pub(crate) mod open_revs;
 pub(crate) mod put;
 mod single;
 mod single_answer;
+#[cfg(test)]
+mod tests;
 mod verdict;
 
 use std::cell::RefCell;
@@ -33,6 +35,7 @@ use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use slog::Logger;
+use tokio::sync::Mutex;
 
 use super::average::FailureAverage;
 use super::changes::feed::Row;
@@ -43,7 +46,7 @@ use super::filter::FilterHere;
 use super::refused::RefusalListener;
 use bulk_docs::WriteBatch;
 use missing::Wanted;
-use single::Single;
+use single::{Read, Single};
 
 /// State shared by the workers of a run.
 pub struct Worker {
@@ -146,17 +149,34 @@ impl Worker {
         singles: Vec<Box<Single<'a>>>,
         batch: &mut WriteBatch,
     ) -> Result<Vec<Box<Single<'a>>>, Crash> {
-        let reads = singles.into_iter().map(Single::run);
-        let mut reads = std::pin::pin!(stream::iter(reads).buffer_unordered(self.reads.max(1)));
+        let shared = Mutex::new(batch);
+        let reads = singles
+            .into_iter()
+            .map(|single| self.read_one(single, &shared));
+        let reads: Vec<Read<'a>> = stream::iter(reads)
+            .buffer_unordered(self.reads.max(1))
+            .try_collect()
+            .await?;
         let (mut unnameable, mut put_off) = (Vec::new(), Vec::new());
-        while let Some(read) = reads.try_next().await? {
-            for document in read.texts {
-                self.add(batch, document).await?;
-            }
+        for read in reads {
             unnameable.extend(read.inline);
             put_off.extend(read.put_off);
         }
-        self.read_inline(unnameable, batch).await?;
+        self.read_inline(unnameable, shared.into_inner()).await?;
         Ok(put_off)
+    }
+
+    /// Reads a document. Other reads go on while a full batch is written, which may wait for a connection or a session
+    /// that one of them holds.
+    async fn read_one<'a>(
+        &self,
+        single: Box<Single<'a>>,
+        batch: &Mutex<&mut WriteBatch>,
+    ) -> Result<Read<'a>, Crash> {
+        let mut read = single.run().await?;
+        for document in std::mem::take(&mut read.texts) {
+            self.add(&mut **batch.lock().await, document).await?;
+        }
+        Ok(read)
     }
 }

@@ -20,7 +20,7 @@ use super::verdict::{self, Verdict};
 use crate::counters::Counter;
 use crate::crash::Crash;
 use crate::endpoint::{
-    BodyFailed, Chunks, HeaderValue, Reply, Request, RequestBody, encode_doc_id,
+    BodyFailed, Chunks, HeaderValue, Reply, Request, RequestBody, StatusCode, encode_doc_id,
 };
 use crate::multipart::writer::{Following, Layout};
 use crate::refused::RefusedDoc;
@@ -68,8 +68,8 @@ impl Worker {
                 length: layout.length,
                 stream: body.boxed(),
             });
-        let sending = self.target.request(request);
-        let reading = async {
+        let mut sending = std::pin::pin!(self.target.request(request));
+        let mut reading = std::pin::pin!(async {
             let passed = self.pass_on(&layout, following, source, &pieces).await;
             if let Err(failed) = &passed {
                 // The target must not mistake the data sent so far for the whole document.
@@ -78,8 +78,16 @@ impl Worker {
             }
             drop(pieces);
             passed
+        });
+        let (read, reply) = tokio::select! {
+            biased;
+            read = &mut reading => (read, sending.await),
+            reply = &mut sending => {
+                // After an early answer, the target may not read the rest.
+                let read = if reply.is_ok() { Ok(()) } else { reading.await };
+                (read, reply)
+            }
         };
-        let (reply, read) = tokio::join!(sending, reading);
         // If the source failed, the target's answer does not matter.
         read?;
         self.judge(&reply?, meta).await
@@ -142,12 +150,14 @@ impl Worker {
                 reason: doc.reason.clone(),
             })
         };
+        let is_denied = matches!(
+            reply.status,
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN
+        );
+        if is_denied && !self.target.is_let_in(reply).await? {
+            return Err(DocFailed::LockedOut(crash(&doc)));
+        }
         match verdict {
-            Verdict::RefusedIfLetIn => {
-                if !self.target.is_let_in(reply).await? {
-                    return Err(DocFailed::LockedOut(crash(&doc)));
-                }
-            }
             Verdict::MissingStub => return Err(DocFailed::MissingStub),
             Verdict::RefusedIfRepeated => {
                 return Err(DocFailed::RefusedIfRepeated {

@@ -22,7 +22,7 @@ use super::failed::DocFailed;
 use super::missing::Wanted;
 use super::open_revs::OpenRevs;
 use crate::crash::Crash;
-use crate::endpoint::{Backoff, HeaderValue, Request, StatusCode, encode_doc_id};
+use crate::endpoint::{Backoff, HeaderValue, RENEWALS_MAX, Request, StatusCode, encode_doc_id};
 use crate::open::db_info;
 use crate::refused::RefusedDoc;
 
@@ -32,8 +32,6 @@ pub(crate) const LINE_MAX: usize = 7000;
 const LINE_MIN: usize = 200;
 /// The waits before retries.
 const BACKOFF: Backoff = Backoff::new(Duration::from_secs(1), 4, Duration::from_secs(600));
-/// Maximum immediate retries of a document because the session at the target has expired.
-const RENEWALS_MAX: u32 = 3;
 
 /// The result of reading a document.
 pub(super) struct Read<'a> {

@@ -15,7 +15,7 @@ use super::document::{self, DOCUMENT_MAX, DocMeta};
 use super::failed::DocFailed;
 use super::inline::attachment_has_path;
 use super::single::Single;
-use crate::endpoint::{BodyStream, StreamedReply, collect, shown};
+use crate::endpoint::{BodyStream, StreamedReply, collect};
 use crate::multipart::parser::ContentType;
 use crate::multipart::reader::Multipart;
 use crate::refused::RefusedDoc;
@@ -75,7 +75,7 @@ impl Single<'_> {
                 else {
                     return Err(DocFailed::Retry(format!(
                         "a revision failed: {}",
-                        shown(&text)
+                        self.worker.source.excerpt(&text)
                     )));
                 };
                 self.missing.insert(missing.into_owned());
@@ -122,7 +122,8 @@ impl Single<'_> {
     async fn read_array(&mut self, body: BodyStream) -> Result<(), DocFailed> {
         let body = body.read_whole(0, DOCUMENT_MAX).await?;
         let Ok(entries) = serde_json::from_slice::<Vec<OpenRevsEntry<'_>>>(&body) else {
-            return Err(DocFailed::Retry(format!("no revisions: {}", shown(&body))));
+            let beginning = self.worker.source.excerpt(&body);
+            return Err(DocFailed::Retry(format!("no revisions: {beginning}")));
         };
         for entry in entries {
             match entry {
@@ -184,7 +185,7 @@ impl Single<'_> {
         DocMeta::read(text.as_bytes())
             .filter(|meta| meta.id == self.id)
             .ok_or_else(|| {
-                let beginning = shown(text.as_bytes());
+                let beginning = self.worker.source.excerpt(text);
                 DocFailed::Retry(format!("not the document asked for: {beginning}"))
             })
     }

@@ -50,8 +50,6 @@ pub(super) enum Verdict {
     Written,
     /// The target refuses it.
     Refused,
-    /// The target refuses it, unless it refuses the user altogether.
-    RefusedIfLetIn,
     /// The target refuses it, if it repeats the error for this document alone and accepts others.
     RefusedIfRepeated,
     /// The target lacks the attachment that a stub refers to.
@@ -88,14 +86,14 @@ impl Outcome {
     }
 }
 
-/// Returns what the answer to a PUT means for the document.
+/// Returns what the answer to a PUT means for the document, if the target still admits the user.
 pub(super) fn of_put(reply: &Reply) -> Verdict {
     let ErrorBody { error, reason } = reply.error();
     match (reply.status.as_u16(), &*error) {
         (200..=202, _) if says_written(&reply.body) => Verdict::Written,
         // A 413 is about the size of this body, even if a proxy sent it.
         (413, _) => Verdict::Refused,
-        (401, "unauthorized") | (403, "forbidden") => Verdict::RefusedIfLetIn,
+        (401, "unauthorized") | (403, "forbidden") => Verdict::Refused,
         (412, "missing_stub") => Verdict::MissingStub,
         (400, error) if OF_BATCH.contains(&error) => Verdict::Refused,
         (400, "bad_request") if reason.starts_with("Attachment name ") => Verdict::Refused,

@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use bytes::Bytes;
+use futures_util::stream::{self, StreamExt};
 use serde_json::json;
 
 use super::super::*;
@@ -88,6 +90,42 @@ async fn a_refusal_of_a_fresh_session_is_returned_to_the_caller() {
         endpoint.request(Request::get("")).await.unwrap().status,
         401
     );
+}
+
+#[tokio::test]
+async fn a_refusal_of_a_streamed_body_is_returned_to_the_caller() {
+    let (server, newest) = with_sessions("").await;
+    let endpoint = endpoint_of(&spec(&bob(&server, "s3 cret")), |config, _| {
+        config.session_min_update_interval = Duration::ZERO;
+    });
+    endpoint.request(Request::get("")).await.unwrap();
+    newest.fetch_add(1, Ordering::SeqCst);
+    let body = RequestBody::Stream {
+        length: 1,
+        stream: stream::iter([Ok(Bytes::from("x"))]).boxed(),
+    };
+    let reply = endpoint.request(Request::put("a").body(body)).await;
+    let reply = reply.unwrap();
+    assert_eq!(reply.status, 401);
+    assert!(!endpoint.is_let_in(&reply).await.unwrap());
+}
+
+#[tokio::test]
+async fn a_cookie_that_the_server_renews_is_of_the_same_session() {
+    let server = Server::start(|request| match &*request.line {
+        "POST /_session" => Answer::with(200, &[("set-cookie", "AuthSession=a")], "{}"),
+        "GET /_session" => {
+            let user = r#"{"userCtx":{"name":"bob"}}"#;
+            Answer::with(200, &[("set-cookie", "AuthSession=b")], user)
+        }
+        "PUT /db/a" => Answer::new(403, "{}"),
+        _ => Answer::new(200, "{}"),
+    });
+    let server = server.await;
+    let endpoint = endpoint(&server.url("u:p@"), |_, _| {});
+    let reply = endpoint.request(Request::put("a")).await.unwrap();
+    assert_eq!(reply.status, 403);
+    assert!(endpoint.is_let_in(&reply).await.unwrap());
 }
 
 #[tokio::test]
