@@ -19,7 +19,7 @@ sub failure { my ($name, $reason) = @_; chomp $reason; ['error', $name, $reason]
 
 # What functions call.
 sub main::emit { push @rows, [@_[0, 1]]; return }
-sub main::logs { respond(['log', ref $_[0] ? $json->decode('"x"') && JSON::PP->new->canonical->encode($_[0]) : "$_[0]"]) }
+sub main::logs { respond(['log', ref $_[0] ? JSON::PP->new->canonical->encode($_[0]) : "$_[0]"]) }
 
 # `require` with a path of a module; the module is run once, when it is first asked for.
 sub library {

@@ -191,7 +191,7 @@ async fn test(args: &Args, target: Target) -> CliResult {
     }
     let cases = args.cases(&further, &mut report)?;
     let played = args.play(&cases, &subject, &mut report, &mut output);
-    if played.await?.is_break() {
+    if played.await?.is_break() && args.junit.is_none() {
         return Ok(());
     }
     report.settle();
@@ -297,7 +297,8 @@ impl Args {
         let is_given = self.language_of_cases().is_some();
         let mut flow = tell(&headline(report, is_given, !self.cases.is_empty()))?;
         let mut reports = std::pin::pin!(subject.reports(cases));
-        while flow.is_continue()
+        // The file of --junit gets all results even if the reader is gone.
+        while (flow.is_continue() || self.junit.is_some())
             && let Some(case) = reports.next().await
         {
             flow = tell(&line(&case))?;

@@ -18,11 +18,7 @@ use super::service_socket::{SocketArgs, block_on};
 const FILE: &str = "dashboard.html";
 
 /// The command that opens a file with the user's default program.
-const OPENER: &str = if cfg!(target_os = "macos") {
-    "open"
-} else {
-    "xdg-open"
-};
+const OPENER: &str = "xdg-open";
 
 /// Options of `settee dashboard`.
 #[derive(clap::Args)]

@@ -5,10 +5,11 @@
 //! SOURCE    The codes of `sysexits.h`, known to mail and service managers.
 
 use std::fmt::Display;
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use super::output::print_error;
 use crate::config::ConfigError;
 use child::watches;
 
@@ -141,8 +142,7 @@ impl CliError {
         } else {
             format!("settee: {self}\n")
         };
-        // A closed standard error leaves no one to report to.
-        let _ = io::stderr().write_all(text.as_bytes());
+        print_error(&text);
         self.code.into()
     }
 }

@@ -307,15 +307,24 @@ impl Job<'_> {
             produced = producing => Some(produced),
         };
         drop(progress);
-        let printed = printer.finish().await;
-        let Some(produced) = produced else {
+        let interrupted = || {
             let (documents, rows) = (counts.documents.get(), counts.rows.get());
-            return Err(CliError::new(
+            CliError::new(
                 Exit::TryAgain,
                 format!("interrupted after {documents} documents and {rows} rows"),
                 "run it again; only with --unsorted are rows printed as they come",
-            ));
+            )
         };
+        let printed = tokio::select! {
+            biased;
+            // A reader that does not read blocks the printing thread, and dropping the runtime waits for that thread.
+            Ok(()) = tokio::signal::ctrl_c() => {
+                interrupted().report();
+                std::process::exit(Exit::TryAgain as i32);
+            }
+            printed = printer.finish() => printed,
+        };
+        let produced = produced.ok_or_else(interrupted)?;
         if let Some(call) = processes.call() {
             let hints = call.take_hints();
             self.show_rest(&call.finish(None).told, &produced);

@@ -4,7 +4,7 @@
 //!           and sums up documents read, written and refused. A filter that the source does not run is run by the
 //!           command's own pool. With `--verify` both databases are compared afterwards.
 //! PROMISES  A run resumes where an earlier run of the same replication ended. The first SIGINT or SIGTERM stops it
-//!           with a checkpoint, the second at once.
+//!           with a checkpoint, the second at once. The comparison ends at the first one.
 //! SOURCE    The options are those of a document in CouchDB's `_replicator`.
 
 mod identity;
@@ -48,7 +48,7 @@ use replication::spec::{Replication, SpecError, UserCtx};
 use super::config_args::ConfigArgs;
 use super::exit::{CliError, CliResult, Exit};
 use super::map::pool::Pool;
-use super::terminal::ClearingDrain;
+use super::terminal::{ClearingDrain, clear_line};
 use super::{output, system};
 use options::Options;
 use outcome::{CORRECT_FILTER, GIVE_PASSWORD, explain, settings_to_correct, summary};
@@ -295,7 +295,7 @@ impl Run<'_> {
     async fn replicate(&mut self, prepared: &Prepared, filters: FilterPool) -> CliResult<bool> {
         let (events, mut told) = mpsc::unbounded_channel();
         let job = self.start(prepared, Listener(events).start().recipient(), filters);
-        let stopper = actix_rt::spawn(stop_on_signals(job));
+        actix_rt::spawn(stop_on_signals(job));
         let mut progress = Progress::start();
         let mut last = None;
         let end = loop {
@@ -320,7 +320,6 @@ impl Run<'_> {
                 JobNews::Ended(end) => break end,
             }
         };
-        stopper.abort();
         let began_with = progress.end();
         self.refusals.flush()?;
         if let Some(last) = &last {
@@ -407,7 +406,8 @@ pub(super) fn http_client(config: &Replicator, log: &Logger) -> CliResult<Http> 
     })
 }
 
-/// The first SIGINT or SIGTERM stops the job with a checkpoint, the second exits at once with [`Exit::TryAgain`].
+/// The first SIGINT or SIGTERM stops the job with a checkpoint; the second, or one after the job's end, exits at once
+/// with [`Exit::TryAgain`]. It must run until the end: signals do not get their default action back.
 async fn stop_on_signals(job: Addr<ReplicationJob>) {
     let (Ok(mut interrupt), Ok(mut terminate)) = (
         signal(SignalKind::interrupt()),
@@ -422,7 +422,10 @@ async fn stop_on_signals(job: Addr<ReplicationJob>) {
         }
     };
     next().await;
-    job.tell(StopJob);
-    next().await;
-    std::process::exit(i32::from(Exit::TryAgain as u8));
+    if job.connected() {
+        job.tell(StopJob);
+        next().await;
+    }
+    clear_line();
+    std::process::exit(Exit::TryAgain as i32);
 }

@@ -88,7 +88,7 @@ pub fn run(args: &Args) -> CliResult {
                 return everything(&service, &status).await;
             }
             let status = service.read::<DaemonStatus>("the status", &status)?;
-            let layout = args.watch.layout();
+            let layout = args.watch.table.layout();
             let daemons = daemons(&service.get(FLEET).await?, layout);
             let problems = problems(&service.get(HEALTH).await?, layout);
             let counted = counted(&service).await.unwrap_or_default();

@@ -4,12 +4,13 @@
 //!           progress line, [`clear_line`] clears it before other output, [`ClearingDrain`] before each log record;
 //!           [`frame`] cuts a text to the screen.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::time::Duration;
 
 use rustix::termios::{Winsize, tcgetwinsize};
 use slog::{Drain, OwnedKVList, Record};
 
+use super::output::print_error;
 use super::table::Layout;
 
 /// Moves to the beginning of the line and clears it.
@@ -53,8 +54,7 @@ impl TableArgs {
 
 /// Redraws the progress line.
 pub(super) fn draw_line(line: &str) {
-    // Without standard error, there is nowhere to report the failure.
-    let _ = io::stderr().write_all(format!("{CLEAR_LINE}{line}").as_bytes());
+    print_error(&format!("{CLEAR_LINE}{line}"));
 }
 
 /// Clears the progress line, if standard error is a terminal and so may have one.

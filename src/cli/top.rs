@@ -100,7 +100,7 @@ async fn databases(args: &Args) -> CliResult {
         } else {
             by_db::table(
                 &by_db::first(costs, query.sort, args.limit),
-                args.watch.layout(),
+                args.watch.table.layout(),
             )
         })
     };

@@ -30,11 +30,6 @@ pub struct WatchArgs {
 }
 
 impl WatchArgs {
-    /// Returns the layout of tables, for the current width of a terminal.
-    pub(super) fn layout(&self) -> Layout {
-        self.table.layout()
-    }
-
     /// Prints the service's answer to a path, as a table or unchanged, like [`WatchArgs::show`].
     ///
     /// # Errors
@@ -50,7 +45,7 @@ impl WatchArgs {
             Ok(if self.json {
                 format!("{}\n", answer.get())
             } else {
-                table(&service.read("the answer", &answer)?, self.layout())
+                table(&service.read("the answer", &answer)?, self.table.layout())
             })
         })
         .await

@@ -234,11 +234,13 @@ pub(crate) struct LogPage {
 impl LogPage {
     /// Returns the lines, each a JSON object, preceded by one about lost lines if there are any.
     pub(crate) fn texts(&self) -> impl Iterator<Item = String> {
+        // The number of the last lost line too: a reader that gets no other line continues after it.
+        let before = self.last - self.lines.len() as u64;
         let lost = self.lost.map(|lines| {
             let lines = serde_json::json!(lines);
-            format!("{{\"kind\":\"lost\",\"lines\":{lines}}}")
+            format!("{{\"seq\":{before},\"kind\":\"lost\",\"lines\":{lines}}}")
         });
-        let first = (self.last - self.lines.len() as u64).saturating_add(1);
+        let first = before.saturating_add(1);
         let numbered = (first..).zip(&self.lines).map(|(number, line)| {
             // Lines are made from strings, so they are UTF-8.
             let rest = String::from_utf8_lossy(line);
@@ -327,7 +329,7 @@ mod tests {
     use std::pin::pin;
 
     use futures_util::FutureExt;
-    use serde_json::Value;
+    use serde_json::{Value, json};
 
     use super::*;
 
@@ -394,7 +396,7 @@ mod tests {
             note(&logs, "shop", &number.to_string());
         }
         let (lines, last) = read(&logs, "shop", last);
-        assert_eq!(lines[0], serde_json::json!({"kind": "lost", "lines": 7}));
+        assert_eq!(lines[0]["lines"], 7);
         assert_eq!(lines.len(), LINES_MAX + 1);
         assert_eq!(lines[1]["message"], "7");
         for _ in 0..LINES_MAX {
@@ -431,8 +433,18 @@ mod tests {
         assert!(lock(&logs.rows).bytes <= TOTAL_BYTES_MAX);
         note(&logs, "old", "back");
         let (lines, _) = read(&logs, "old", last - 2);
-        assert_eq!(lines[0], serde_json::json!({"kind": "lost", "lines": 2}));
+        assert_eq!(lines[0], json!({"seq": last, "kind": "lost", "lines": 2}));
         assert_eq!(lines[1]["seq"], last + 1);
+    }
+
+    #[test]
+    fn a_reader_of_nothing_but_a_loss_gets_the_number_to_continue_after() {
+        let logs = TenantLogs::new();
+        (0..2).for_each(|_| note(&logs, "shop", "x"));
+        let (_, last) = read(&logs, "shop", 0);
+        lock(&logs.rows).rows.get_mut("shop").unwrap().lose_all();
+        let lost = json!({"seq": last, "kind": "lost", "lines": 1});
+        assert_eq!(read(&logs, "shop", last - 1), (vec![lost], last));
     }
 
     #[test]
@@ -447,7 +459,8 @@ mod tests {
         assert_eq!(read(&logs, "first", last), (Vec::new(), last));
         note(&logs, "first", "y");
         let (lines, now) = read(&logs, "first", last);
-        assert_eq!(lines[0], serde_json::json!({"kind": "lost", "lines": null}));
+        let lost = json!({"seq": now - 1, "kind": "lost", "lines": null});
+        assert_eq!(lines[0], lost);
         assert_eq!((&lines[1]["message"], now > last), (&"y".into(), true));
         let long = "x".repeat(NAME_BYTES_MAX + 1);
         note(&logs, &long, "x");

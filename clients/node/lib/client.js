@@ -143,11 +143,14 @@ class Proc {
   }
 }
 
+// The members that have a value.
+const given = (options) => Object.entries(options).filter(([_name, value]) => value !== undefined);
+
 // Options whose names differ from the service's.
 const OPTIONS = { timeoutMs: "timeout_ms", requestId: "request_id" };
 
 function argumentsOf({ signal: _signal, ...options }) {
-  return Object.fromEntries(Object.entries(options).map(([name, value]) => [OPTIONS[name] ?? name, value]));
+  return Object.fromEntries(given(options).map(([name, value]) => [OPTIONS[name] ?? name, value]));
 }
 
 // A pool or a group has its own language.
@@ -322,8 +325,7 @@ class Client {
   }
 
   async #manage(method, path, query = {}) {
-    const given = Object.entries(query).filter(([_name, value]) => value !== undefined);
-    const url = `${path}?${new URLSearchParams(given)}`;
+    const url = `${path}?${new URLSearchParams(given(query))}`;
     const attempt = (signal) => this.#reply("manage", method, url, signal);
     const { reply } = await this.#persist(`${method} ${url}`, attempt, method === "GET");
     return valueOf(reply);
@@ -432,7 +434,8 @@ function readUrl(address, text) {
   }
 }
 
-const badAddress = (address, what) => mistake(`the address '${address}' ${what}`);
+// Names the address without its user and password.
+const badAddress = (address, what) => mistake(`the address '${String(address).replace(/^([^:/]*:\/*).*@/s, "$1")}' ${what}`);
 
 const login = (user, password = "") => (user ? { name: user, password } : undefined);
 

@@ -1,6 +1,8 @@
 "use strict";
 // Maps documents as they arrive: in calls of bounded size, a bounded number of calls at a time, with rows in order.
 
+const { encode } = require("./wire.js");
+
 // Maximum documents of one call.
 const BATCH_DOCS_MAX = 100;
 
@@ -96,7 +98,7 @@ class Calls {
   }
 
   #add(doc) {
-    this.#bytes += Buffer.byteLength(JSON.stringify(doc));
+    this.#bytes += Buffer.byteLength(encode(doc));
     this.#batch.push(doc);
     if (this.#batch.length === 1) this.#timer = setTimeout(() => this.#send(true), BATCH_MS_MAX);
     this.#send(false);

@@ -259,9 +259,18 @@ test("an unserializable argument fails at once with a TypeError that names the m
         return true;
       });
     }
+    const stream = collect(client.map([COUNT], new Set([{ _id: "a", n: 1n }])));
+    await assert.rejects(stream, /TypeError: cannot send 'n': /);
     const rows = client.list("shop", TABLE.ddoc, "keys", [{ key: 1n }], { req: { query: {} } });
     await assert.rejects(rows.then(collect), TypeError);
     await client.compile("function() {}");
+  }));
+
+test("an undefined option counts as left out", () =>
+  scripted(({ id, lang }, reply) => reply({ id, ok: lang }), async (address) => {
+    const client = new settee.Client(address);
+    assert.equal(await client.map([], [], { lang: undefined }), "javascript");
+    client.close();
   }));
 
 test("ten thousand calls may be made at the same time", () =>
@@ -373,6 +382,12 @@ test("an invalid address is refused when the client is made", () => {
       assert.ok(error.message.includes(`the address '${address}'`) && error.message.includes(reason), error.message);
       return true;
     });
+  }
+});
+
+test("the error of a refused address has no password", () => {
+  for (const address of ["tcp:ann:s3cret@host", "tcp:ann:s3cret@host:port", "tcp:ann:s3cret/@host:1", "tcp:ann:s3cret\n@host", "ftp://ann:s3cret@host/"]) {
+    assert.throws(() => new settee.Client(address), (error) => error.message.includes("host") && !error.message.includes("s3cret"));
   }
 });
 

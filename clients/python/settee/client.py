@@ -165,12 +165,12 @@ class _Lent:
     @method
     def reset(self) -> Any:
         """Makes the process forget its functions; must be the first prompt."""
-        return self._run(self._prompt(["reset", self.config], None))
+        return self._ask(["reset", self.config])
 
     @method
     def prompt(self, command: Sequence[Any], timeout: Optional[float] = None) -> Any:
         """Sends a command, such as ``["map_doc", doc]``, and returns the answer of the process."""
-        return self._run(self._prompt(command, timeout))
+        return self._ask(command, timeout)
 
     @method
     def set_timeout(self, timeout: float) -> bool:
@@ -181,6 +181,14 @@ class _Lent:
     def ret_proc(self, status: Literal["ok", "fail"] = "ok") -> bool:
         """Returns the process; with ``fail`` it is not used again. False if this client does not hold it."""
         return self._run(self._ret_proc(status))
+
+    def _ask(self, command: Sequence[Any], timeout: Optional[float] = None) -> Any:
+        try:
+            return self._run(self._prompt(command, timeout))
+        except (KeyboardInterrupt, SystemExit):
+            # The process may be returned before the event loop has cancelled the prompt.
+            self._abandoned = True
+            raise
 
     async def _prompt(self, command: Sequence[Any], timeout: Optional[float]) -> Any:
         try:
@@ -883,8 +891,9 @@ def _transport(
     try:
         url = urlsplit(address if is_http else f"{scheme}://{rest.lstrip('/')}")
         host, port = url.hostname, url.port
-    except ValueError as error:
-        raise _bad_address(address, f"cannot be read: {error}") from None
+    except ValueError:
+        # The error may have a part of a password.
+        raise _bad_address(address, "cannot be read: give the port as a number, and a password percent-encoded") from None
     if not host or not (port or is_http):
         raise _bad_address(address, "names no host" if not host else "names no port")
     if user is None and url.username is not None:
@@ -898,4 +907,6 @@ def _transport(
 
 
 def _bad_address(address: str, what: str) -> BadRequest:
-    return mistake(f"the address {address!r} {what}")
+    """Names the address without its user and password."""
+    shown = re.sub(r"(?s)^([^:/]*:/*).*@", r"\1", address)
+    return mistake(f"the address {shown!r} {what}")

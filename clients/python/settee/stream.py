@@ -138,6 +138,10 @@ class _Calls:
             else:
                 for doc in docs:
                     await self._take(doc)
+        except asyncio.CancelledError:
+            # The stream has ended: nobody wants the rows.
+            self._batch = _Batch()
+            raise
         finally:
             self._is_over = True
             self._send(is_due=True)

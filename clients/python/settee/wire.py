@@ -125,6 +125,8 @@ class Connection:
         # In Python 3.9 only one task at a time may wait for room in the send buffer.
         self._sending = asyncio.Lock()
         self._turns = asyncio.Semaphore(CALLS_MAX)
+        #: Held while a line is checked, so that prompts keep their order while the limit is being requested.
+        self._order = asyncio.Lock()
         self._limits: Optional["asyncio.Future[Tuple[int, bool]]"] = None
         self._ddocs = SentDdocs()
         self._reading = asyncio.ensure_future(self._read())
@@ -145,9 +147,9 @@ class Connection:
     async def _call(self, name: str, arguments: Json, cancels: bool) -> Json:
         number = next(self._ids)
         line = encode({**arguments, "id": number, "call": name})
-        if self._limits or len(line) > LINE_BYTES_SURE:
-            # Lines sent while the limit is being requested wait too, so that prompts keep their order.
-            check_length(len(line) - 1, (await self._ask_limits_once())[0], "line_max")
+        async with self._order:
+            if self._limits or len(line) > LINE_BYTES_SURE:
+                check_length(len(line) - 1, (await self._ask_limits_once())[0], "line_max")
         return await self._send(number, line, cancels)
 
     def _ask_limits_once(self) -> "asyncio.Future[Tuple[int, bool]]":

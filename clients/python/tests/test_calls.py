@@ -15,6 +15,7 @@ import threading
 import unittest
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from unittest import mock
 
 import settee
 from settee.stream import BATCH_BYTES_MAX
@@ -359,6 +360,33 @@ class AsyncStreams(unittest.IsolatedAsyncioTestCase):
                 async for _ in client.map(["function("], iter([{"_id": "a"}])):
                     pass
 
+    async def test_a_stream_that_has_failed_begins_no_further_call(self):
+        asked, taken = asyncio.Event(), asyncio.Event()
+        loop = asyncio.get_running_loop()
+        calls = []
+
+        def serve(lines, reply):
+            for request in lines:
+                calls.append(request["call"])
+                loop.call_soon_threadsafe(asked.set)
+                asyncio.run_coroutine_threadsafe(taken.wait(), loop).result()
+                reply({"id": request["id"], "error": {"name": "compilation_error", "reason": "no"}})
+
+        async def docs():
+            yield {"_id": "a"}
+            await asked.wait()
+            with mock.patch("settee.stream.BATCH_SECONDS_MAX", DEADLINE):
+                yield {"_id": "b"}
+            taken.set()
+            await asyncio.Event().wait()
+
+        with scripted(serve) as address:
+            async with settee.AsyncClient(address) as client:
+                for failing in (client.map([COUNT], docs()).__anext__(), client.call("last")):
+                    with self.assertRaises(settee.CompilationError):
+                        await asyncio.wait_for(failing, DEADLINE)
+        self.assertEqual(calls, ["map_docs", "last"])
+
     async def test_a_stream_that_is_closed_early_has_few_documents_in_flight(self):
         async with settee.AsyncClient(UNIX) as client:
             flow = Flow(10**9)
@@ -562,6 +590,12 @@ class Mistakes(unittest.TestCase):
                 self.assertEqual(raised.exception.fault, "client")
                 self.assertIn(f"the address {address!r}", str(raised.exception))
                 self.assertIn(reason, str(raised.exception))
+
+    def test_the_error_of_a_refused_address_has_no_password(self):
+        for address in ("tcp:ann:s3cret@host", "tcp:ann:s3cret@host:port", "tcp:ann:s3cret/@host:1", "tcp:ann:s3cret\n@host", "ftp://ann:s3cret@host/"):
+            with self.subTest(address=address), self.assertRaisesRegex(settee.BadRequest, "host") as raised:
+                settee.Client(address)
+            self.assertNotIn("s3cret", str(raised.exception))
 
     def test_a_relative_path_to_a_socket_is_accepted(self):
         folder, name = os.path.split(UNIX.partition(":")[2])

@@ -1,6 +1,8 @@
 """Processes that a client holds, and that return however the loan ends."""
 
 import asyncio
+import signal
+import threading
 import unittest
 
 import settee
@@ -43,6 +45,26 @@ class Leases(unittest.TestCase):
                 proc.prompt(["add_fun", "function("])
             self.assertEqual(raised.exception.fault, "client")
             self.assertTrue(proc.prompt(ADD))
+
+    def test_a_process_is_returned_as_failed_after_an_interrupt_in_a_prompt(self):
+        interrupts = signal.signal(signal.SIGINT, signal.default_int_handler)
+        self.addCleanup(signal.signal, signal.SIGINT, interrupts)
+        main, returned = threading.main_thread().ident, []
+
+        def serve(lines, reply):
+            for request in lines:
+                if request.get("data") == ["slow"]:
+                    signal.pthread_kill(main, signal.SIGINT)
+                    continue
+                if request["call"] == "ret_proc":
+                    returned.append(request["status"])
+                reply({"id": request["id"], "ok": {"proc": "1.2.3"}})
+
+        with scripted(serve) as address, settee.Client(address) as client:
+            for _ in range(20):
+                with self.assertRaises(KeyboardInterrupt), client.lease("javascript") as proc:
+                    proc.prompt(["slow"])
+        self.assertEqual(returned, ["fail"] * 20)
 
     def test_the_client_is_notified_when_its_process_is_revoked(self):
         with settee.Client(UNIX) as client:
@@ -139,6 +161,26 @@ class AsyncLeases(unittest.IsolatedAsyncioTestCase):
                     await asyncio.wait_for(proc.prompt(["map_doc", {"_id": "a"}]), 0.05)
             async with client.lease("javascript", db="shop") as other:
                 self.assertNotEqual(other.os_pid, proc.os_pid)
+
+    async def test_prompts_keep_their_order_when_the_bound_of_the_service_arrives(self):
+        arrived = []
+
+        def serve(lines, reply):
+            for request in lines:
+                if request["call"] == "prompt":
+                    arrived.append(request["data"][0])
+                reply({"id": request["id"], "ok": {"proc": "1.2.3"}})
+
+        with scripted(serve, 1 << 20) as address:
+            async with settee.AsyncClient(address, call_seconds=DEADLINE) as client:
+                proc = await client.get_proc("javascript")
+                prompts = [asyncio.ensure_future(proc.prompt([0, "x" * 2000]))]
+                while not prompts[0].done():
+                    prompts.append(asyncio.ensure_future(proc.prompt([len(prompts)])))
+                    # Another turn of the event loop.
+                    await asyncio.sleep(0)
+                await asyncio.gather(*prompts)
+        self.assertEqual(arrived, sorted(arrived))
 
     async def test_a_process_lent_after_its_caller_gave_up_is_returned(self):
         requested, given_up, returned = (asyncio.Event() for _ in range(3))

@@ -18,8 +18,7 @@ use crate::run::Subject;
 pub const LINE_BYTES_MAX: usize = 64 << 20;
 
 /// Why a case failed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
-#[error("{problem}")]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Failure {
     /// The step that failed, from 1; `None` for the start or the end.
     #[serde(skip_serializing_if = "Option::is_none")]

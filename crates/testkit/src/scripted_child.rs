@@ -67,15 +67,6 @@ impl ScriptedChild {
         }
     }
 
-    pub fn spec(&self) -> CommandSpec {
-        CommandSpec {
-            program: "/bin/sh".into(),
-            arguments: vec![self.folder.path.join("child.sh").into()],
-            environment: Vec::new(),
-            cell: Cell::None,
-        }
-    }
-
     /// Returns the command as text for a configuration.
     pub fn command(&self) -> String {
         format!("/bin/sh {}", self.folder.path.join("child.sh").display())
@@ -84,7 +75,13 @@ impl ScriptedChild {
     /// Returns a language whose processes follow the script. Abilities are not probed: a probe would start one more
     /// process, and scripts count starts.
     pub fn language(&self) -> CommandLanguage {
-        CommandLanguage::from_spec(self.spec()).without_probes()
+        CommandLanguage::from_spec(CommandSpec {
+            program: "/bin/sh".into(),
+            arguments: vec![self.folder.path.join("child.sh").into()],
+            environment: Vec::new(),
+            cell: Cell::None,
+        })
+        .without_probes()
     }
 
     pub fn folder(&self) -> &std::path::Path {

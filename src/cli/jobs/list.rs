@@ -290,11 +290,10 @@ pub(super) async fn refused(service: &Service, name: &str, json: bool) -> CliRes
 fn known_refused(all: u64, known: u64) -> String {
     let refused = format!("{} refused", count(all, "document"));
     match (all, known) {
-        (0, 0) => refused,
+        (all, known) if all <= known => refused,
         (_, 0) => format!(
             "{refused}; it is no longer known which: lines \"document was not replicated\" of the log name them"
         ),
-        (all, known) if all <= known => refused,
         _ => format!("{refused}, the latest {known} are shown"),
     }
 }

@@ -34,7 +34,7 @@ pub(super) struct VerifyArgs {
     names: Vec<String>,
     #[command(flatten)]
     select: SelectArgs,
-    /// All jobs.
+    /// All jobs of documents.
     #[arg(long)]
     all: bool,
     /// Also compare the bytes of attachments.
@@ -138,7 +138,8 @@ fn tell(total: usize, lacking: usize, failed: usize, json: bool) -> CliResult {
     ))
 }
 
-/// Returns the selected documents in any state, and names that match no job: comparing these reports the error.
+/// Returns the selected documents in any state, and names that match no job: comparing these reports the error. Jobs
+/// of `POST /_replicate` have no document.
 async fn documents(
     service: &Service,
     mut select: JobSelection,
@@ -161,7 +162,7 @@ async fn documents(
     }
     let mut found: Vec<String> = jobs
         .iter()
-        .filter_map(|job| job["doc_id"].as_str().or(job["id"].as_str()))
+        .filter_map(|job| job["doc_id"].as_str())
         .map(str::to_owned)
         .collect();
     for name in names {

@@ -5,10 +5,10 @@
 //! LIMITS    With --socket, lines of standard error are only in the service's log.
 
 use std::fmt;
-use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::cli::output::print_error;
 use crate::cli::terminal::clear_line;
 use json::shown::is_unprintable;
 use slog::{Drain, KV, Key, Never, OwnedKVList, Record, Serializer};
@@ -51,8 +51,7 @@ pub(super) fn tell(text: &str) {
     // A function's line is one line here, regardless of its characters.
     let text = text.replace(is_unprintable, " ");
     clear_line();
-    // A closed standard error leaves no one to report to.
-    let _ = io::stderr().write_all(format!("settee: {text}\n").as_bytes());
+    print_error(&format!("settee: {text}\n"));
 }
 
 impl Drain for LogLines {

@@ -24,7 +24,7 @@ pub(super) async fn of(config: &Config, log: &Logger) -> Identity {
     // The file beside the id's file: that of `[store] path`, or the default one if the store is in memory.
     let file = config.store.file().map(Path::to_owned);
     let file = file.unwrap_or_else(|| Surroundings::of_process().store_path());
-    let place = StorePlace::of(Some(&file));
+    let place = StorePlace::File(file);
     let file = uuid_file::beside(&place).unwrap_or_default();
     let uuid = match uuid_file::read(&file) {
         Some(uuid) => uuid,

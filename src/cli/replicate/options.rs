@@ -117,6 +117,10 @@ impl Options {
             )
         };
         let mut body = json!(self);
+        // Options missing on the command line are missing in the document.
+        if let Value::Object(members) = &mut body {
+            members.retain(|_, value| !value.is_null() && *value != json!(false));
+        }
         body["source"] = endpoint(&self.source, &self.source_header, password("SOURCE"))?;
         body["target"] = endpoint(&self.target, &self.target_header, password("TARGET"))?;
         for (name, text) in [
@@ -132,14 +136,14 @@ impl Options {
                 })?;
             }
         }
-        body["doc_ids"] = self.doc_ids()?.into();
-        body["query_params"] = self.query_params()?;
-        body["since_seq"] = self.since_seq.as_deref().map(json_or_text).into();
-        // Options missing on the command line are missing in the document.
-        let is_absent =
-            |value: &Value| value.is_null() || *value == json!(false) || *value == json!([]);
-        if let Value::Object(members) = &mut body {
-            members.retain(|_, value| !is_absent(value));
+        if !self.doc_ids.is_empty() {
+            body["doc_ids"] = self.doc_ids()?.into();
+        }
+        if !self.query_params.is_empty() {
+            body["query_params"] = self.query_params()?.into();
+        }
+        if let Some(seq) = &self.since_seq {
+            body["since_seq"] = json_or_text(seq);
         }
         for (name, is_off) in [
             ("use_checkpoints", self.no_checkpoints),
@@ -157,7 +161,7 @@ impl Options {
         Ok(read?.concat())
     }
 
-    fn query_params(&self) -> CliResult<Value> {
+    fn query_params(&self) -> CliResult<Map<String, Value>> {
         let mut params = Map::new();
         for param in &self.query_params {
             let Some((name, value)) = param.split_once('=') else {
@@ -168,7 +172,7 @@ impl Options {
             };
             params.insert(name.to_owned(), json_or_text(value));
         }
-        Ok((!params.is_empty()).then_some(params).into())
+        Ok(params)
     }
 }
 
@@ -322,6 +326,16 @@ mod tests {
         for wrong in [["--selector", "{"], ["--source-header", "x"]] {
             assert_eq!(body(&wrong).expect_err("it is wrong").code, Exit::Usage);
         }
+    }
+
+    #[test]
+    fn a_json_option_is_in_the_document_even_if_it_is_empty_or_no_object() {
+        for text in ["null", "false", "[]"] {
+            let body = body(&["--selector", text]).unwrap();
+            let selector = body.get("selector").map(Value::to_string);
+            assert_eq!(selector.as_deref(), Some(text));
+        }
+        assert_eq!(body(&["--doc-ids", "[]"]).unwrap()["doc_ids"], json!([]));
     }
 
     #[test]

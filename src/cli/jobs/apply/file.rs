@@ -246,11 +246,15 @@ impl Reading<'_> {
 
     fn check_templates(&mut self, line: usize, all: &[(&str, Option<&str>); 3], has_names: bool) {
         for (member, text) in all {
-            let unknown = text.and_then(unknown_placeholder);
-            if let Some(unknown) = unknown {
+            if let Some(unknown) = text.and_then(unknown_placeholder) {
+                // A URL may have a password with braces.
+                let shown = match *member {
+                    "name" => unknown,
+                    _ => "text in braces",
+                };
                 self.mistake(
                     line,
-                    format!("{member} has {unknown}, which stands for nothing"),
+                    format!("{member} has {shown}, which stands for nothing"),
                     format!("write {PLACEHOLDER}, the name of a database"),
                 );
             }

@@ -157,7 +157,7 @@ fn every_mistake_is_reported_with_its_line_and_a_remedy() {
         (
             plain("x", "http://a/{db", ""),
             2,
-            "source has {db,",
+            "source has text in braces,",
             "write {db}",
         ),
     ] {
@@ -171,4 +171,11 @@ fn every_mistake_is_reported_with_its_line_and_a_remedy() {
     }
     let two = "[[replication]]\nfoo = 1\nbar = 2\n";
     assert_eq!(entries(two).unwrap_err().len(), 2);
+}
+
+#[test]
+fn a_password_with_a_brace_is_not_in_the_error() {
+    let text = "[[replication]]\nname = \"x\"\nsource = { file = \"s3c{ret\" }\ntarget = \"y\"\n";
+    let mistakes = entries(text).unwrap_err();
+    assert!(!mistakes[0].what.contains("ret"), "{mistakes:?}");
 }
