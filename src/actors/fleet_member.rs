@@ -270,7 +270,7 @@ impl FleetMember {
             OwnerAction::GiveBack { doc, claim } => changes.push(OwnedChange::GiveBack {
                 doc,
                 claim,
-                within: self.leaving,
+                within: self.leaving.unwrap_or(Duration::MAX),
             }),
             OwnerAction::Depart { epoch } => self.depart(epoch, ctx),
             OwnerAction::TakeEpoch { request, former } => self.take_epoch(request, former, ctx),
@@ -468,4 +468,4 @@ impl Handler<Stop> for FleetMember {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

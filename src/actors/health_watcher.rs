@@ -80,6 +80,8 @@ pub(crate) struct HealthWatcher {
     /// The problem of the store's size, checked every [`SIZE_EVERY`].
     of_growth: Option<Problem>,
     clock: Clock,
+    /// The current check, or the wait for the next.
+    looking: Option<SpawnHandle>,
     pid_guard: PidGuard,
 }
 
@@ -93,6 +95,7 @@ impl HealthWatcher {
             growth: Growth::default(),
             of_growth: None,
             clock: Clock::new(),
+            looking: None,
             pid_guard,
         }
     }
@@ -129,9 +132,9 @@ impl HealthWatcher {
             let rest = took.saturating_mul(REST).clamp(INTERVAL, REST_MAX);
             watcher.keep_losses().map(move |(), _, _| rest)
         });
-        ctx.spawn(looked.map(|rest, _, ctx| {
-            ctx.run_later(rest, Self::look);
-        }));
+        self.looking = Some(ctx.spawn(looked.map(|rest, watcher, ctx| {
+            watcher.looking = Some(ctx.run_later(rest, Self::look));
+        })));
     }
 
     /// Returns the unacknowledged losses.
@@ -308,10 +311,76 @@ impl Actor for HealthWatcher {
 impl Handler<Stop> for HealthWatcher {
     type Result = ();
 
-    fn handle(&mut self, _: Stop, ctx: &mut Self::Context) {
-        ctx.wait(
-            self.keep_losses()
-                .map(|(), watcher, ctx| watcher.pid_guard.shut_down(ctx)),
-        );
+    fn handle(&mut self, msg: Stop, ctx: &mut Self::Context) {
+        if msg.now {
+            return self.pid_guard.shut_down(ctx);
+        }
+        // Of two writers, the earlier might win.
+        if let Some(looking) = self.looking.take() {
+            ctx.cancel_future(looking);
+        }
+        let keeping = self.keep_losses();
+        // An order to stop at once may follow.
+        ctx.spawn(keeping.map(|(), watcher, ctx| watcher.pid_guard.shut_down(ctx)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Mutex, mpsc};
+
+    use slog::{Discard, Logger, o};
+
+    use super::*;
+    use crate::actors::replicator_documents::tests::options;
+    use crate::otp::Down;
+    use policy::counted::Class;
+    use store::{Store, StorePlace, Watcher};
+    use test_support::Probe;
+
+    /// Keeps a store from answering until the sender is dropped.
+    #[derive(Debug)]
+    struct Stuck(Mutex<mpsc::Receiver<()>>);
+
+    impl Watcher for Stuck {
+        fn class(&self, _: &str, _: &str) -> Class {
+            0
+        }
+
+        fn opened(&self, _: Vec<(String, Class)>) {
+            // The test has ended.
+            let _ = lock(&self.0).recv();
+        }
+
+        fn written(&self, _: Vec<(String, Option<Class>)>) {}
+    }
+
+    #[actix_rt::test]
+    async fn an_immediate_stop_does_not_wait_for_the_store() {
+        tokio::time::pause();
+        let (_answers, stuck) = mpsc::channel();
+        let stuck = Arc::new(Stuck(Mutex::new(stuck)));
+        let log = Logger::root(Discard, o!());
+        let store = Store::start(StorePlace::Memory, stuck, Arc::new(()), &log).unwrap();
+        let (metrics, mut downs) = (Metrics::new(), Probe::<Down>::start());
+        // The next loss is not saved yet.
+        metrics.health().keep(OpenLosses::new());
+        metrics.replication().refuse("d".to_owned());
+        let options = HealthOptions {
+            manager: RegisteredName::new(Context::<ProcManager>::new().address()),
+            config: RegisteredName::new(Context::<ConfigListener>::new().address()),
+            replications: ReplicatorApi::new(options(store, Arc::default()), None),
+            daemon: "one".into(),
+            drain: Drain::default(),
+            metrics,
+        };
+        let pid_guard = PidGuard::new();
+        pid_guard.pid().monitor(downs.recipient());
+        let watcher = HealthWatcher::new(options, pid_guard).start();
+        let begun = actix_rt::time::Instant::now();
+        watcher.do_send(Stop { now: false });
+        watcher.do_send(Stop { now: true });
+        downs.next().await;
+        assert!(begun.elapsed() < STORE_ANSWERS_WITHIN);
     }
 }

@@ -21,9 +21,12 @@ use std::time::Duration;
 
 use actix::fut::wrap_future;
 use actix::prelude::*;
+use actix_rt::time::sleep;
+use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
 use slog::{Logger, o, warn};
 use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
 
 use crate::ConfigWatch;
 use crate::actors::replication_scheduler::ReplicationScheduler;
@@ -83,6 +86,8 @@ pub(crate) struct ReplicatorDocuments {
     options: Rc<DocumentsOptions>,
     fleet: Option<FleetPart>,
     fetches: Arc<Semaphore>,
+    /// Fetches and timers, which end with the actor: a context would poll all of them with each message.
+    aside: JoinSet<()>,
     /// The task that follows the store.
     following: Option<SpawnHandle>,
     log: Logger,
@@ -106,6 +111,8 @@ struct Updated(Vec<Document>);
 type UnderWay = LocalBoxFuture<'static, Vec<StepEnd>>;
 
 /// A document's event, and the work that it ends.
+#[derive(Message)]
+#[rtype(result = "()")]
 struct StepEnd {
     event: Option<(String, Event)>,
     work: Option<ClaimWork>,
@@ -121,6 +128,7 @@ impl ReplicatorDocuments {
             fleet: options.fleet.clone().map(FleetPart::new),
             options: Rc::new(options),
             fetches: Arc::new(Semaphore::new(FETCHES_MAX)),
+            aside: JoinSet::new(),
             following: None,
             pid_guard,
         }
@@ -163,10 +171,7 @@ impl ReplicatorDocuments {
                                 result: Ok(job),
                             });
                         }
-                        None => {
-                            let fetching = self.fetch(doc.to_owned(), attempt, replication);
-                            ctx.spawn(Self::finish(fetching));
-                        }
+                        None => self.fetch(doc.to_owned(), attempt, replication, ctx),
                     },
                     RowAction::Schedule {
                         attempt,
@@ -199,10 +204,10 @@ impl ReplicatorDocuments {
                         least,
                         most,
                     } => {
-                        let doc = doc.to_owned();
-                        ctx.run_later(between(least, most), move |actor, ctx| {
-                            actor.act_on(&doc, Event::Due(attempt), ctx);
-                        });
+                        let waiting = sleep(between(least, most));
+                        let event = Some((doc.to_owned(), Event::Due(attempt)));
+                        let step = StepEnd { event, work: None };
+                        self.aside(waiting.map(|()| step), ctx);
                     }
                 }
             }
@@ -227,9 +232,15 @@ impl ReplicatorDocuments {
     }
 
     /// Computes an id that needs code from the source.
-    fn fetch(&self, doc: String, attempt: Attempt, replication: Arc<Replication>) -> UnderWay {
+    fn fetch(
+        &mut self,
+        doc: String,
+        attempt: Attempt,
+        replication: Arc<Replication>,
+        ctx: &Context<Self>,
+    ) {
         let (options, fetches) = (Rc::clone(&self.options), Arc::clone(&self.fetches));
-        Box::pin(async move {
+        let fetching = async move {
             // The timeout starts after the wait for a turn.
             let _turn = fetches.acquire().await;
             let work = identify(&options, &replication);
@@ -243,8 +254,19 @@ impl ReplicatorDocuments {
                 Err(NotYet::new(text, "filter code timed out"))
             });
             let event = Some((doc, Event::Identified { attempt, result }));
-            vec![StepEnd { event, work: None }]
-        })
+            StepEnd { event, work: None }
+        };
+        self.aside(fetching, ctx);
+    }
+
+    /// Does work of which there may be much at a time, and handles its result.
+    fn aside(&mut self, work: impl Future<Output = StepEnd> + 'static, ctx: &Context<Self>) {
+        // Forgets what has ended. A panic ends the actor, as that of a handler does.
+        while let Some(ended) = self.aside.try_join_next() {
+            ended.expect("work aside does not panic");
+        }
+        let to = ctx.address();
+        self.aside.spawn_local(work.map(move |end| to.tell(end)));
     }
 
     /// Begins to add a job; `None` if this daemon may no longer act on the document.
@@ -435,6 +457,14 @@ impl Handler<Updated> for ReplicatorDocuments {
     }
 }
 
+impl Handler<StepEnd> for ReplicatorDocuments {
+    type Result = ();
+
+    fn handle(&mut self, msg: StepEnd, ctx: &mut Self::Context) {
+        self.done(vec![msg], ctx);
+    }
+}
+
 impl Handler<ReplicationEvent> for ReplicatorDocuments {
     type Result = ();
 
@@ -462,7 +492,11 @@ impl Handler<ReplicationEvent> for ReplicatorDocuments {
                 reason: crash.to_string(),
             },
             Happening::Ended(JobEnd::Normal(completed)) => {
-                self.act_on(&doc, Event::Completed(id.clone()), ctx);
+                // The run of an edited document's former replication may end before the new job is added.
+                let is_of_row = |row: &Row| row.replication.same_as(&replication);
+                if self.table().row(&doc).is_some_and(is_of_row) {
+                    self.act_on(&doc, Event::Completed(id.clone()), ctx);
+                }
                 Outcome::Completed {
                     stats: view::completed_stats(&completed.progress, &replication, &refused),
                     id: id.to_string(),
@@ -484,4 +518,4 @@ impl Handler<Stop> for ReplicatorDocuments {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -4,13 +4,17 @@
 //! shared slot. As measured, this costs no more than an immediate reply.
 
 use std::cell::RefCell;
+use std::pin::pin;
 use std::rc::Rc;
+use std::task::{self, Poll, Waker};
 
 use actix::dev::{MessageResponse, OneshotSender};
 use actix::{Actor, Message};
+use tokio::task::coop::unconstrained;
 
 enum Slot<T> {
-    Waiting,
+    /// With the waker to be woken when the caller has gone.
+    Waiting(Option<Waker>),
     Asked(OneshotSender<T>),
     Answered(T),
     Closed,
@@ -36,7 +40,7 @@ pub struct Replier<T>(Rc<RefCell<Slot<T>>>);
 
 /// Makes the two halves of a later answer.
 pub fn deferred<T>() -> (Deferred<T>, Replier<T>) {
-    let slot = Rc::new(RefCell::new(Slot::Waiting));
+    let slot = Rc::new(RefCell::new(Slot::Waiting(None)));
     (Deferred(Answer::Later(Rc::clone(&slot))), Replier(slot))
 }
 
@@ -53,25 +57,47 @@ where
             Answer::Now(value) => return drop(sender.map(|sender| sender.send(value))),
         };
         let mut slot = slot.borrow_mut();
-        let Some(sender) = sender else {
-            *slot = Slot::Closed;
-            return;
-        };
-        match std::mem::replace(&mut *slot, Slot::Closed) {
+        match (std::mem::replace(&mut *slot, Slot::Closed), sender) {
             // The caller may have gone meanwhile; a dropped answer returns its lease by itself.
-            Slot::Answered(value) => drop(sender.send(value)),
-            _ => *slot = Slot::Asked(sender),
+            (Slot::Answered(value), Some(sender)) => drop(sender.send(value)),
+            (Slot::Waiting(gone), Some(mut sender)) => {
+                if let Some(gone) = gone
+                    && poll_gone(&mut sender, &mut task::Context::from_waker(&gone)).is_ready()
+                {
+                    gone.wake();
+                }
+                *slot = Slot::Asked(sender);
+            }
+            (Slot::Waiting(Some(gone)), None) => gone.wake(),
+            _ => {}
         }
     }
 }
 
+/// Unconstrained: an exhausted budget would wake the waker while the caller still waits.
+fn poll_gone<T>(sender: &mut OneshotSender<T>, cx: &mut task::Context<'_>) -> Poll<()> {
+    pin!(unconstrained(sender.closed())).poll(cx)
+}
+
 impl<T> Replier<T> {
+    /// Polls whether the caller has gone. The waker is woken only then, possibly on another thread.
+    pub fn poll_gone(&self, cx: &mut task::Context<'_>) -> Poll<()> {
+        match &mut *self.0.borrow_mut() {
+            Slot::Waiting(gone) => {
+                *gone = Some(cx.waker().clone());
+                Poll::Pending
+            }
+            Slot::Asked(sender) => poll_gone(sender, cx),
+            Slot::Answered(_) | Slot::Closed => Poll::Ready(()),
+        }
+    }
+
     /// Answers. Returns the value if the caller no longer waits for it.
     pub fn send(self, value: T) -> Result<(), T> {
         let mut slot = self.0.borrow_mut();
         match std::mem::replace(&mut *slot, Slot::Closed) {
             Slot::Asked(sender) => sender.send(value),
-            Slot::Waiting => {
+            Slot::Waiting(_) => {
                 *slot = Slot::Answered(value);
                 Ok(())
             }

@@ -41,8 +41,6 @@ struct Running {
 pub(crate) struct ChildSpec {
     /// Its name, for the log.
     id: &'static str,
-    /// How long it may take to end.
-    shutdown: Duration,
     /// Whether it is stopped together with the one started before it.
     is_beside: bool,
     /// The child, if it runs already.
@@ -65,7 +63,6 @@ impl ChildSpec {
         });
         Self {
             id,
-            shutdown: SHUTDOWN_MAX,
             is_beside: false,
             first: None,
             start,
@@ -131,6 +128,7 @@ pub(crate) struct Supervisor {
     restarts: Vec<Instant>,
     restarted: Restarts,
     shutdown: Option<Shutdown>,
+    shutdown_max: Duration,
     log: Logger,
     pid_guard: PidGuard,
 }
@@ -164,6 +162,7 @@ impl Supervisor {
             restarts: Vec::new(),
             restarted,
             shutdown: None,
+            shutdown_max: SHUTDOWN_MAX,
             log: log.new(o!("component" => "supervisor")),
             pid_guard: PidGuard::new(),
         }
@@ -236,19 +235,19 @@ impl Supervisor {
         if let Some(timer) = shutdown.timer.take() {
             ctx.cancel_future(timer);
         }
-        let Some(patience) = last.iter().map(|child| child.spec.shutdown).max() else {
+        if last.is_empty() {
             for waiter in shutdown.waiting.drain(..) {
                 let _ = waiter.send(());
             }
             return self.pid_guard.end(shutdown.reason.clone(), ctx);
-        };
+        }
         for child in last.iter_mut().rev() {
             child.asked = how;
             if let Some((running, _)) = &child.running {
                 running.stop.tell(Stop { now: shutdown.now });
             }
         }
-        shutdown.timer = Some(ctx.run_later(patience, |supervisor, ctx| {
+        shutdown.timer = Some(ctx.run_later(self.shutdown_max, |supervisor, ctx| {
             supervisor.abandon_last(ctx);
         }));
     }

@@ -514,7 +514,8 @@ pub(crate) struct Cost {
     /// Processor time of all its processes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) cpu_us: Option<u64>,
-    /// Peak memory of any of its processes since the start of that process, including current children.
+    /// Peak memory of any of its processes, including current children, since the start of that process; of one with
+    /// isolates, since it last changed tenants.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) memory_peak_bytes: Option<u64>,
 }

@@ -50,6 +50,12 @@ pub fn classify(line: Bytes) -> Line {
     }
 }
 
+/// Returns whether a line of the protocol is for the log: the answer follows.
+pub fn is_log(line: &[u8]) -> bool {
+    let text = std::str::from_utf8(line.trim_ascii()).ok();
+    text.and_then(first_string).as_deref() == Some("log")
+}
+
 /// Returns the first element of an array if it is a string. The rest is not parsed.
 fn first_string(text: &str) -> Option<Cow<'_, str>> {
     let mut cursor = Cursor::of(text.as_bytes());

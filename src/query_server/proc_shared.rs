@@ -126,8 +126,6 @@ pub(crate) enum ProcFlag {
     LeftByAnother,
     /// An isolate has to be selected first. Set and cleared like `LeftByAnother`.
     Selects,
-    /// It has evicted isolates that the manager does not know of. Set by its actor, cleared by the manager.
-    Evicted,
     /// It is in the middle of a list.
     ListOpen,
     /// Its latest answer was an error line: a query server may end after printing one.
@@ -139,8 +137,6 @@ pub(crate) enum ProcFlag {
     PipeClosed,
     /// It is a cell's launcher: its command is the query server.
     Launcher,
-    /// Prompts of the current holder have a maximum response time. Set by the lender together with it.
-    Bounded,
 }
 
 /// The assignment of a process that is not lent, as a new one is: no token is ever zero.
@@ -169,17 +165,12 @@ impl ProcShared {
 
     /// Bounds the prompts of the next borrower. Called by the manager only, before it lends the process.
     pub(crate) fn bound_prompts(&self, bound: Option<PromptBound>) {
-        if bound.is_some() || self.is(ProcFlag::Bounded) {
-            self.set(ProcFlag::Bounded, bound.is_some());
-            *lock(&self.prompt_bound) = bound;
-        }
+        *lock(&self.prompt_bound) = bound;
     }
 
     /// Returns the maximum response time for the current holder.
     pub(crate) fn prompt_bound(&self) -> Option<PromptBound> {
-        self.is(ProcFlag::Bounded)
-            .then(|| lock(&self.prompt_bound).clone())
-            .flatten()
+        lock(&self.prompt_bound).clone()
     }
 
     /// Orders a reset before the next borrower's first line or lesson. The isolate in `select`, or an earlier one still
@@ -205,18 +196,11 @@ impl ProcShared {
 
     /// Records evicted isolates. Called by its actor only.
     pub(crate) fn note_evicted(&self, tenants: Vec<Tenant>) {
-        if !tenants.is_empty() {
-            lock(&self.evicted).extend(tenants);
-            self.set(ProcFlag::Evicted, true);
-        }
+        lock(&self.evicted).extend(tenants);
     }
 
     /// Takes the tenants of evicted isolates. Called by the manager only.
     pub(crate) fn take_evicted(&self) -> Vec<Tenant> {
-        if !self.is(ProcFlag::Evicted) {
-            return Vec::new();
-        }
-        self.set(ProcFlag::Evicted, false);
         std::mem::take(&mut *lock(&self.evicted))
     }
 

@@ -68,9 +68,14 @@ pub enum Outcome {
 }
 
 impl Outcome {
+    /// Returns whether no other outcome follows without an order or an edit.
+    pub const fn is_final(&self) -> bool {
+        matches!(self, Self::Failed { .. } | Self::Completed { .. })
+    }
+
     /// Returns whether it is written to a document.
-    pub fn is_written(&self, update_docs: bool) -> bool {
-        update_docs || matches!(self, Self::Failed { .. } | Self::Completed { .. })
+    pub const fn is_written(&self, update_docs: bool) -> bool {
+        update_docs || self.is_final()
     }
 
     /// Writes it into a document's members. `now` is a displayed time.

@@ -141,7 +141,14 @@ const BOUND: &[(isize, &str)] = &[
     ),
     (
         -58_250,
-        "functions used once are where they are used, values that only passed through are read where they are needed,          and two actors that only the ProcManager knew are parts of it",
+        "functions used once are where they are used, values that only passed through are read where they are needed, \
+         and two actors that only the ProcManager knew are parts of it",
+    ),
+    (
+        2_141,
+        "sixty defects found by reading every part: cancelled requests leave their queues, refused uploads and single \
+         reads do not stop a replication, long names cost no lease, relative paths are closed to query servers, \
+         overdue work has its timer, and nested members, `$in` and repeated reducers take linear time",
     ),
 ];
 

@@ -37,8 +37,8 @@ pub struct Snapshot {
     pub opening: u32,
     /// All existing processes: free, lent, being created, stopping.
     pub total: u32,
-    /// The limit of `total`; `None`: no limit.
-    pub max: Option<u32>,
+    /// The limit of `total`.
+    pub max: u32,
     /// The number of processes, existing or new, that connections may still get; `None`: all. The others are reserved
     /// for interactive requests.
     pub unreserved: Option<u32>,
@@ -51,17 +51,16 @@ pub struct Snapshot {
 impl Snapshot {
     /// Returns how many more processes could be created.
     pub fn room(&self) -> u32 {
-        match (self.throttled, self.max) {
-            (true, _) => 0,
-            (false, Some(max)) => max.saturating_sub(self.total),
-            (false, None) => u32::MAX - self.total,
+        if self.throttled {
+            0
+        } else {
+            self.max.saturating_sub(self.total)
         }
     }
 
     /// Returns whether one more process would reach the limit.
     pub(crate) fn is_near_limit(&self) -> bool {
-        self.max
-            .is_some_and(|max| self.total.saturating_add(1) >= max)
+        self.total.saturating_add(1) >= self.max
     }
 }
 
@@ -115,7 +114,7 @@ pub enum SpawnRefused {
 pub(crate) fn may_spawn(now: &Snapshot, is_served: bool) -> Result<(), SpawnRefused> {
     if now.throttled {
         Err(SpawnRefused::Throttled)
-    } else if now.max.is_some_and(|max| now.total >= max) {
+    } else if now.total >= now.max {
         Err(SpawnRefused::AtLimit)
     } else if is_served {
         Err(SpawnRefused::Available)

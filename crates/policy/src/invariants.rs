@@ -124,7 +124,7 @@ static ROWS: [(&str, Predicate); Invariant::ALL.len()] = [
     // PM-11
     (
         "the queue's indexes hold exactly the queued requests",
-        EachPool(requests::queue_indexes_are_exact),
+        AllPools(requests::queue_indexes_are_exact),
     ),
     // PM-12
     (

@@ -73,8 +73,9 @@ pub(super) fn take_line(session: &Rc<Session>, line: PiecedLine, ctx: &mut Conte
         let session = unknown.session();
         // Without a thread it is parsed here.
         let request = parsed.unwrap_or_else(|_| parse());
-        take_request(session, length, request, ctx);
+        // First: the request may pause reading again.
         session.resume_reading();
+        take_request(session, length, request, ctx);
     }));
 }
 

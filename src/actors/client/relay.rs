@@ -41,6 +41,7 @@ use crate::messages::client_error::ErrorReply;
 use crate::messages::proc_manager::{CallError, GetProcError, Lease, Want};
 use crate::messages::process::{Answer, PromptError};
 use crate::otp::{Clock, Down};
+use crate::query_server::line::is_log;
 use crate::query_server::prompt::Command;
 use crate::query_server::taught::{Taught, timeout_of};
 use policy::attach::turn_is_over;
@@ -330,14 +331,12 @@ impl Relay {
         else {
             return error.into();
         };
-        let all = pool.limit().map_or_else(
-            || "all its processes".to_owned(),
-            |limit| format!("all {limit} that it may have"),
-        );
         let reason = format!(
-            "no process of the pool '{}' was free within {} ms: {all} are in use; raise {raise}",
+            "no process of the pool '{}' was free within {} ms: all {} that it may have are in \
+             use; raise {raise}",
             pool.name,
-            waited.as_millis()
+            waited.as_millis(),
+            pool.limit()
         );
         let class = timeout.class();
         ErrorReply::answer(class.name, &reason, class.fault)
@@ -376,15 +375,20 @@ impl Relay {
             Err(_) if self.process_is_gone() => return self.process_down(),
             Err(error) => Bytes::from(last_line(&error.into())),
         };
-        let head = self.unanswered.pop_front()?;
-        self.sent -= 1;
-        self.unanswered_bytes -= head.line.len();
         self.output.push(&answer);
         // Log lines may precede the answer.
         let text = answer.strip_suffix(b"\n").unwrap_or(&answer);
         let start = memchr::memrchr(b'\n', text).map_or(0, |at| at + 1);
-        self.taught
-            .answered(head.command, &head.line, &text[start..]);
+        let last = &text[start..];
+        if is_log(last) {
+            // The process ends before its answer.
+            self.unanswered.front_mut()?.answer = None;
+            return self.process_down();
+        }
+        let head = self.unanswered.pop_front()?;
+        self.sent -= 1;
+        self.unanswered_bytes -= head.line.len();
+        self.taught.answered(head.command, &head.line, last);
         self.quiet_since = self.clock.now();
         let Some(next) = self.unanswered.front_mut() else {
             return self.process_down();

@@ -1,7 +1,7 @@
 //! Members of one fleet in one process, each with its own scheduler and documents, and scripted jobs. The database is
 //! in memory, with a clock advanced by the tests.
 
-mod fake_fleet;
+pub(crate) mod fake_fleet;
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -9,27 +9,22 @@ use std::sync::Mutex;
 use serde_json::json;
 use serde_json::value::RawValue;
 use slog::Discard;
-use tokio::sync::watch;
 
 use super::*;
 use crate::actors::job_supervisor;
-use crate::actors::replication_scheduler::{ReplicationScheduler, SchedulerOptions};
 use crate::actors::replicator_documents::DocumentsOptions;
-use crate::config::Config;
+use crate::actors::replicator_documents::tests::{options, scheduler};
 use crate::messages::replication_job::{
     Completed, JobEnd, JobEvent, JobNews, JobProgress, NewRun, StopJob,
 };
 use crate::messages::replication_scheduler::{ADDS_MAX, Happening, ReplicationEvent};
-use crate::metrics::Metrics;
 use crate::otp::Pid;
 use crate::replicator::document::members;
-use crate::replicator::identity::ServerIdentity;
 use crate::replicator::table::RowState;
-use crate::replicator::{Database, DocStates, state};
+use crate::replicator::{DocStates, state};
 use fake_fleet::{FakeConnection, FakeFleet};
 use policy::schedule::Settings;
 use replication::counters::Stats;
-use replication::endpoint::Http;
 use replication::seq::Seq;
 use store::{Document, Edit, Store, StorePlace};
 use test_support::eventually;
@@ -114,7 +109,7 @@ impl Handler<StopJob> for FakeJob {
 }
 
 /// The result of a completed run.
-fn completed() -> Arc<Completed> {
+pub(crate) fn completed() -> Arc<Completed> {
     let seq = Seq::zero;
     Arc::new(Completed {
         result: RawValue::from_string("{}".to_owned()).unwrap(),
@@ -196,29 +191,12 @@ impl World {
                 runs: Arc::clone(&started),
             }))
         };
-        let scheduler = ReplicationScheduler::new(
-            SchedulerOptions {
-                settings: Settings::default(),
-                jobs: Box::new(jobs),
-                live: Default::default(),
-                states: Arc::clone(&states),
-                http: Http::new(crate::replicator::http_config(&Default::default()), &log).unwrap(),
-                metrics: Metrics::new().replication(),
-                log: log.clone(),
-            },
-            PidGuard::new(),
-        );
-        let scheduler = RegisteredName::new(scheduler.start());
+        let scheduler = scheduler(Settings::default(), Box::new(jobs), &states);
         let connection = self.fleet.connect();
-        let (_, config) = watch::channel(Arc::new(Config::default()));
         let options = DocumentsOptions {
-            database: Database::new(self.store.clone(), Arc::clone(&states), config.clone()),
             fleet: Some(connection.clone()),
-            scheduler: scheduler.clone(),
-            http: Http::new(crate::replicator::http_config(&Default::default()), &log).unwrap(),
-            identity: ServerIdentity::default(),
-            config,
-            log: log.clone(),
+            scheduler: RegisteredName::new(scheduler),
+            ..options(self.store.clone(), Arc::clone(&states))
         };
         let documents = ReplicatorDocuments::new(options, PidGuard::new()).start();
         let servers = broadcast::Sender::new(9);

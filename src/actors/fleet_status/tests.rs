@@ -11,30 +11,29 @@ use slog::Discard;
 use tokio::sync::watch;
 
 use super::*;
-use crate::actors::replication_scheduler::{ReplicationScheduler, SchedulerOptions};
-use crate::actors::replicator_api::{FleetOptions, ReplicatorError, Whose};
-use crate::actors::replicator_documents::{DocumentsOptions, ReplicatorDocuments};
+use crate::actors::replication_scheduler::ReplicationScheduler;
+use crate::actors::replicator_api::{FleetOptions, Replicated, ReplicatorError, Whose};
+use crate::actors::replicator_documents::ReplicatorDocuments;
+use crate::actors::replicator_documents::tests::{memory, options, scheduler};
 use crate::audit::AuditLog;
-use crate::config::Config;
+use crate::messages::replication_job::{NewRun, RunningJob, StopJob};
 use crate::metrics::Metrics;
 use crate::otp::RegisteredName;
 use crate::query_server::status::DaemonStatus;
 use crate::replicator::document::Person;
-use crate::replicator::identity::ServerIdentity;
 use crate::replicator::kept::Kept;
-use crate::replicator::{Database, DocState, DocStates, JobOrder, Page};
+use crate::replicator::{DocState, DocStates, JobOrder, Page};
 use fake::FakeFleet;
 use policy::ownership::LEASE;
 use policy::schedule::Settings;
 use policy::time::Timestamp;
-use replication::crash::Crash;
-use replication::endpoint::Http;
 use store::fleet::DaemonName;
-use store::{Edit, Store, StorePlace, Watcher};
-use test_support::within;
+use store::{Edit, Watcher};
+use test_support::{Probe, within};
 
 /// A daemon of the fleet.
 struct Member {
+    scheduler: RegisteredName<ReplicationScheduler>,
     api: ReplicatorApi,
     states: Arc<DocStates>,
     metrics: Metrics,
@@ -44,37 +43,11 @@ struct Member {
 
 impl Member {
     fn start(fleet: &Arc<FakeFleet>, address: &str, epoch: Epoch) -> Self {
-        let log = Logger::root(Discard, o!());
-        let (states, metrics): (Arc<DocStates>, _) = (Arc::default(), Metrics::new());
-        let http = || Http::new(crate::replicator::http_config(&Default::default()), &log).unwrap();
-        let scheduler = ReplicationScheduler::new(
-            SchedulerOptions {
-                settings: Settings {
-                    max_jobs: 0,
-                    ..Settings::default()
-                },
-                jobs: Box::new(|_| Err(Crash::JobDied("no job may start".to_owned()))),
-                live: Default::default(),
-                states: Arc::clone(&states),
-                http: http(),
-                metrics: metrics.replication(),
-                log: log.clone(),
-            },
-            PidGuard::new(),
-        );
-        let store = Store::start(StorePlace::Memory, states.clone(), Arc::new(()), &log).unwrap();
-        // The configuration does not change: its value outlives the sender.
-        let config = watch::Sender::new(Arc::new(Config::default()));
-        let options = DocumentsOptions {
-            // This daemon acts on all documents: ownership is not tested here.
-            fleet: None,
-            database: Database::new(store, states.clone(), config.subscribe()),
-            scheduler: RegisteredName::new(scheduler.start()),
-            http: http(),
-            identity: ServerIdentity::default(),
-            config: config.subscribe(),
-            log: log.clone(),
-        };
+        let (log, metrics) = (Logger::root(Discard, o!()), Metrics::new());
+        let (store, states) = memory();
+        // This daemon acts on all documents: ownership is not tested here.
+        let options = options(store, Arc::clone(&states));
+        let scheduler = options.scheduler.clone();
         ReplicatorDocuments::new(options.clone(), PidGuard::new()).start();
         let name = DaemonName {
             address: address.into(),
@@ -93,6 +66,7 @@ impl Member {
         let health = metrics.health();
         FleetStatus::new(api.clone(), health, audit.clone(), &log, PidGuard::new()).start();
         Self {
+            scheduler,
             api,
             audit,
             states,
@@ -390,6 +364,35 @@ async fn a_transient_job_is_seen_and_cancelled_from_another_daemon_by_authorized
     })
     .await;
     assert!(fleet.has(&StatusOf::Transient(id.into())));
+}
+
+#[actix_rt::test]
+async fn an_order_to_cancel_a_job_does_not_wait_for_the_end_of_its_run() {
+    let fleet = FakeFleet::new();
+    let one = Member::start(&fleet, "one.example:5984", Epoch(1));
+    // A run that does not stop.
+    let (run, asked) = (PidGuard::new(), Probe::<StopJob>::start());
+    let (pid, stop) = (run.pid(), asked.recipient());
+    let jobs = move |_: NewRun| {
+        Ok(RunningJob {
+            pid: pid.clone(),
+            stop: stop.clone(),
+            kill: Box::new(|| {}),
+        })
+    };
+    let jobs = scheduler(Settings::default(), Box::new(jobs), &one.states);
+    one.scheduler.replace(jobs);
+    let body =
+        json!({"source": "http://s.example/x", "target": "http://t.example/x", "continuous": true});
+    let Replicated::Begun(id) = one.api.replicate(&body, &ann()).await.unwrap() else {
+        panic!("a continuous replication has no end");
+    };
+    let order = Order {
+        of: StatusOf::Transient(id.to_string().into()),
+        body: json!({"order": "cancel", "by": "ann"}).to_string(),
+    };
+    assert!(one.api.take_order(&order).await.unwrap().is_some());
+    assert_eq!(one.api.running_here().await, 1);
 }
 
 #[actix_rt::test]

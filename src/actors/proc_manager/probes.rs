@@ -80,9 +80,11 @@ impl Handler<CellTried> for ProcManager {
                 .join("; "),
         };
         let mode = cell.trial.mode;
+        // Empty for a cell tried before the latest reload.
+        let names = self.names_of_pools(|other| Arc::ptr_eq(other, &cell));
         let told = &mut self.probes.told;
-        let is_enough = told.len() >= TOLD_MAX;
-        if text.is_empty() || is_enough || !told.insert(format!("{mode} {text}")) {
+        let is_over = names.is_empty() || told.len() >= TOLD_MAX;
+        if text.is_empty() || is_over || !told.insert(format!("{mode} {text}")) {
             return;
         }
         let effect = match (mode, cell.found()) {
@@ -90,7 +92,7 @@ impl Handler<CellTried> for ProcManager {
             _ => "their processes are started without these layers",
         };
         warn!(self.log, "layers of a cell are missing";
-              "pool" => self.names_of_pools(|other| Arc::ptr_eq(other, &cell)),
+              "pool" => names,
               "error" => text,
               "effect" => effect,
               "remedy" => "docs/cells.md says what each layer needs; with sandbox = \"strict\" no \
@@ -201,6 +203,8 @@ mod tests {
     use crate::otp::Stop;
     use crate::query_server::status::{PoolStatus, SandboxStatus};
     use child::Spawner;
+    use child::cell::terms::CellTerms;
+    use child::cell::trial::CellTrial;
     use test_support::eventually;
 
     /// Replaces `settee`: records its calls, and reports one missing layer of external commands.
@@ -356,6 +360,16 @@ mod tests {
         world.sandbox("reports").await;
         assert_eq!(world.calls().lines().count(), 3);
         assert_eq!(world.warned("layers of a cell are missing: reports"), 0);
+        world.stop().await;
+    }
+
+    #[actix_rt::test]
+    async fn a_cell_that_no_pool_has_any_more_is_not_reported() {
+        let world = World::start(config());
+        let cell = TriedCell::new(CellTrial::own(&CellTerms::default(), &world.program));
+        cell.set_found(Err("no namespaces".to_owned()));
+        world.manager.send(CellTried(cell)).await.unwrap();
+        assert_eq!(world.warned("layers of a cell are missing: "), 0);
         world.stop().await;
     }
 

@@ -179,10 +179,9 @@ impl Handler<SetThresholdTs> for ProcManager {
 impl Handler<TerminateStaleProcs> for ProcManager {
     type Result = Result<(), PoolError>;
 
-    fn handle(&mut self, msg: TerminateStaleProcs, ctx: &mut Self::Context) -> Self::Result {
+    fn handle(&mut self, msg: TerminateStaleProcs, _: &mut Self::Context) -> Self::Result {
+        // Nothing to stop: no stale process becomes idle (PM-13).
         self.named(&msg.name)?;
-        // No pool has idle stale processes (PM-13), so this can apply to all pools.
-        self.event(Event::TerminateStaleProcs, ctx);
         Ok(())
     }
 }

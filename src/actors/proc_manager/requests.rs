@@ -1,13 +1,15 @@
 //! Requests for processes: their checks, and their answers: a lease or an error.
 //!
-//! PROMISES  Every request is answered once. It is stored only if it has to wait after its handler returns. A request
-//!           that needs an unknown ability waits for its probe; the pool continues meanwhile. A process with a
-//!           configured command is lent to users with the role `caller` only if its pool has `callers`, and never for
-//!           a design document of another database; a user whose section of the configuration names pools may use no
-//!           others. Nothing is started or probed before these checks.
+//! PROMISES  Every request is answered once, or leaves the queue as soon as its caller has gone. It is stored only if
+//!           it has to wait after its handler returns. A request that needs an unknown ability waits for its probe; the
+//!           pool continues meanwhile. A process with a configured command is lent to users with the role `caller` only
+//!           if its pool has `callers`, and never for a design document of another database; a user whose section of
+//!           the configuration names pools may use no others. Nothing is started or probed before these checks.
 //! SOURCE    couch_proc_manager 001: handle_call(get_proc), the client records, the replies to get_proc.
 
+use std::future::poll_fn;
 use std::sync::Arc;
+use std::task::{self, Wake, Waker};
 use std::time::Duration;
 
 use actix::prelude::*;
@@ -22,7 +24,7 @@ use crate::messages::proc_manager::{
     Lender, ProcFailure, Require, Want,
 };
 use crate::metrics::{PoolMetrics, Refused};
-use crate::otp::{Deferred, Replier, deferred};
+use crate::otp::{Deferred, Replier, Tell, deferred};
 use crate::query_server::abilities::{Ability, Finding};
 use crate::query_server::call::Call;
 use crate::query_server::proc_shared::{ProcFlag, PromptBound};
@@ -119,12 +121,44 @@ impl Handler<GetProc> for ProcManager {
             return Deferred::now(answer);
         }
         let (answer, replier) = deferred();
+        let manager = ctx.address();
+        let gone = Waker::from(Arc::new(CallerWatch { manager, request }));
+        let _ = replier.poll_gone(&mut task::Context::from_waker(&gone));
         if let Some((id, mut request)) = turn.arriving {
             request.replier = Some(replier);
             request.label = Some(self.pools.label(request.target));
             self.requests.insert(id, request);
         }
         answer
+    }
+}
+
+/// Wakes the manager when the caller of a waiting request has gone.
+struct CallerWatch {
+    manager: Addr<ProcManager>,
+    request: RequestId,
+}
+
+impl Wake for CallerWatch {
+    fn wake(self: Arc<Self>) {
+        self.manager.tell(CallerGone(self.request));
+    }
+}
+
+/// The caller of a request no longer waits for the answer.
+#[derive(Message)]
+#[rtype(result = "()")]
+struct CallerGone(RequestId);
+
+impl Handler<CallerGone> for ProcManager {
+    type Result = ();
+
+    fn handle(&mut self, CallerGone(request): CallerGone, ctx: &mut Self::Context) {
+        if self.requests.contains_key(&request) {
+            self.event(Event::Withdraw { request }, ctx);
+            // After the event, which refuses requests that have timed out.
+            self.requests.remove(&request);
+        }
     }
 }
 
@@ -256,11 +290,14 @@ impl ProcManager {
         };
         self.run_probe(probe, ctx);
         let manager = ctx.address();
-        // Ends with the answer. If the caller has gone, dropping the answer returns its lease.
+        // Ends with the answer, or with the caller.
         actix_rt::spawn(async move {
             // A probe that a shutdown interrupts leaves the ability unknown.
             let _ = probed.await;
-            drop(replier.send(again(manager).await));
+            tokio::select! {
+                result = again(manager) => drop(replier.send(result)),
+                () = poll_fn(|cx| replier.poll_gone(cx)) => {}
+            }
         });
         answer
     }
@@ -309,7 +346,6 @@ impl ProcManager {
             loan: None,
         };
         self.begin_cost(proc, db, ctx);
-        // If the caller has gone, dropping the lease returns it.
         self.answer(id, Ok(lease), turn);
     }
 
@@ -338,8 +374,10 @@ impl ProcManager {
             turn.answer = Some(answer);
         } else if let Some(request) = self.requests.remove(&id)
             && let Some(replier) = request.replier
+            && let Err(Ok(lease)) = replier.send(answer)
         {
-            drop(replier.send(answer));
+            // The caller has gone: the process was not used.
+            lease.put_back();
         }
     }
 

@@ -76,6 +76,12 @@ impl JobEntry {
         }))
     }
 
+    /// Adds a waiter for its end, and forgets those that have left.
+    pub fn add_waiter(&mut self, waiter: Option<oneshot::Sender<JobEnd>>) {
+        self.waiters.retain(|known| !known.is_closed());
+        self.waiters.extend(waiter);
+    }
+
     /// Remembers a document that was not replicated, and drops the earliest beyond the maximum. A revision is
     /// remembered once, although later runs encounter it again.
     pub fn refuse(&mut self, mut doc: RefusedDoc) {
@@ -118,8 +124,7 @@ mod tests {
     use crate::metrics::ReplicationMetrics;
     use replication::spec::UserCtx;
 
-    #[test]
-    fn the_latest_refused_documents_are_kept_once_each_with_shortened_reasons() {
+    fn entry() -> JobEntry {
         let body = json!({"source": "http://h/a", "target": "http://h/b"});
         let replication = Replication::parse(
             &body,
@@ -127,7 +132,7 @@ mod tests {
             UserCtx::default(),
             None,
         );
-        let mut entry = JobEntry {
+        JobEntry {
             id: "abc".parse().unwrap(),
             replication: Arc::new(replication.unwrap()),
             guard: CheckpointGuard::default(),
@@ -138,7 +143,21 @@ mod tests {
             refused: VecDeque::new(),
             has_new_refused: false,
             waiters: Vec::new(),
-        };
+        }
+    }
+
+    #[test]
+    fn waiters_that_have_left_are_forgotten() {
+        let mut entry = entry();
+        for _ in 0..3 {
+            entry.add_waiter(Some(oneshot::channel().0));
+        }
+        assert_eq!(entry.waiters.len(), 1);
+    }
+
+    #[test]
+    fn the_latest_refused_documents_are_kept_once_each_with_shortened_reasons() {
+        let mut entry = entry();
         let doc = |n: usize, reason: &str| RefusedDoc {
             id: n.to_string(),
             rev: Some("1-x".into()),

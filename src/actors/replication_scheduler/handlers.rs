@@ -56,9 +56,18 @@ impl ReplicationScheduler {
             // A job with an earlier claim of its document can write no checkpoints, so it is replaced.
             let is_same = known.guard.same_as(&msg.guard);
             if is_same && known.replication.same_as(&msg.replication) {
-                known.waiters.extend(msg.waiter);
+                known.add_waiter(msg.waiter);
                 self.metrics.duplicate_adds.one();
                 return Ok(Added::Unchanged);
+            }
+            let (owner, user) = (&known.replication.user, &msg.replication.user);
+            let may_replace =
+                owner.name == user.name || user.roles.iter().any(|role| role == "_admin");
+            if known.replication.is_transient() && !may_replace {
+                return Err(AddJobError::Taken {
+                    id: msg.id,
+                    by: None,
+                });
             }
         }
         let new = NewJob {
@@ -387,7 +396,16 @@ impl ReplicationScheduler {
 impl Handler<Subscribe> for ReplicationScheduler {
     type Result = ();
 
-    fn handle(&mut self, msg: Subscribe, _: &mut Self::Context) {
+    fn handle(&mut self, msg: Subscribe, ctx: &mut Self::Context) {
+        // A new ReplicatorDocuments owns no document: the leases of these jobs ended with its predecessor. A new
+        // scheduler has none of them.
+        let lost = self
+            .entries
+            .iter()
+            .filter(|(_, entry)| entry.guard.epoch().is_some());
+        for id in lost.map(|(id, _)| JobId::clone(id)).collect::<Vec<_>>() {
+            self.event(Event::Lose { id }, ctx);
+        }
         self.subscribers.push(msg.0);
     }
 }

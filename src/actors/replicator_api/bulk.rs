@@ -65,8 +65,8 @@ struct Selected {
 
 /// The place of a job.
 enum Place {
-    /// Here, with the values set by users.
-    Here(Kept),
+    /// With this daemon.
+    Here,
     /// With another daemon.
     There(OtherJob),
     /// None: the document has no job.
@@ -80,11 +80,7 @@ impl ToOrder {
             Job::Own(info) => Self {
                 id: info.id.clone(),
                 doc,
-                at: Place::Here(Kept {
-                    paused: info.shown.paused.clone(),
-                    priority: info.shown.level,
-                    restarted: None,
-                }),
+                at: Place::Here,
             },
             Job::Other(other) => Self {
                 id: replication_id(other.job().map_or("", |job| &job.id)),
@@ -104,7 +100,7 @@ impl ToOrder {
 
     const fn other(&self) -> Option<&OtherJob> {
         match &self.at {
-            Place::Here(_) | Place::Document => None,
+            Place::Here | Place::Document => None,
             Place::There(other) => Some(other),
         }
     }
@@ -136,7 +132,7 @@ impl ReplicatorApi {
         let ordered = self.order_batch(order, slice::from_ref(&job), person);
         let done = ordered.await?.pop().ok_or(ReplicatorError::Missing)??;
         let job = match job.at {
-            Place::Here(_) => self.shown(&self.info(&job.id.to_string()).await?),
+            Place::Here => self.shown(&self.info(&job.id.to_string()).await?),
             Place::There(other) => {
                 let mut shown = other.shown_job().ok_or(ReplicatorError::Missing)?;
                 shown["told"] = match done {
@@ -184,7 +180,7 @@ impl ReplicatorApi {
         let by = name_of(person);
         let restarting = docs.iter().map(|doc| async {
             let doc = doc.doc.as_deref().ok_or(ReplicatorError::Missing)?;
-            self.keep(JobOrder::Restart, doc, None, &by).await?;
+            self.keep(JobOrder::Restart, doc, &by).await?;
             self.run_again(doc).await
         });
         join_all(restarting).await
@@ -312,7 +308,7 @@ impl ReplicatorApi {
         // Saved first: an acknowledged order survives a restart. Concurrent writes share one transaction.
         let keeping = jobs.iter().map(|job| async {
             match (&job.at, &job.doc) {
-                (Place::Here(kept), Some(doc)) => self.keep(order, doc, Some(kept), &by).await,
+                (Place::Here, Some(doc)) => self.keep(order, doc, &by).await,
                 _ => Ok(()),
             }
         });
@@ -334,7 +330,7 @@ impl ReplicatorApi {
             }
         });
         let results = jobs.iter().zip(&results).map(|(job, result)| match job.at {
-            Place::Here(_) => {
+            Place::Here => {
                 result.clone()?;
                 done.next().unwrap_or(Err(ReplicatorError::Missing))
             }
@@ -344,23 +340,17 @@ impl ReplicatorApi {
         Ok(results.collect())
     }
 
-    /// Saves an order's change for a document's job. Rereads the saved value if other daemons may have changed it.
+    /// Saves an order's change for a document's job.
     pub(super) async fn keep(
         &self,
         order: JobOrder,
         doc: &str,
-        known: Option<&Kept>,
         by: &Arc<str>,
     ) -> ReplicatorResult<()> {
         let store = &self.database().store;
-        let before = match known.filter(|_| self.fleet().is_none()) {
-            Some(known) => known.clone(),
-            None => store
-                .kept(doc)
-                .await?
-                .map(|text| Kept::read(&text))
-                .unwrap_or_default(),
-        };
+        // Read from the store: other orders may have changed it since the job was selected.
+        let before = store.kept(doc).await?;
+        let before = before.map_or_else(Kept::default, |text| Kept::read(&text));
         let mut kept = before.clone();
         match order {
             JobOrder::Pause => {

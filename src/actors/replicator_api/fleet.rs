@@ -330,7 +330,10 @@ impl Fleet {
                     self.states.lock().set_other(doc, status);
                 }
                 StatusOf::Transient(id) => match one.status.body {
-                    Some(_) if memory.transient.len() < TRANSIENT_MAX => {
+                    Some(_)
+                        if memory.transient.len() < TRANSIENT_MAX
+                            || memory.transient.contains_key(id) =>
+                    {
                         memory.transient.insert(Arc::clone(id), status);
                     }
                     Some(_) => {}
@@ -462,5 +465,44 @@ fn other_job(memory: &Memory, status: Arc<OtherStatus>) -> OtherJob {
         status,
         daemon,
         lost,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::actors::fleet_member::tests::fake_fleet::FakeFleet;
+    use crate::actors::replicator_documents::tests::memory;
+    use crate::otp::BootClock;
+    use store::fleet::JobStatus;
+
+    #[actix_rt::test]
+    async fn a_listed_transient_job_is_updated_even_if_no_further_one_can_be_listed() {
+        let (store, states) = memory();
+        let options = FleetOptions {
+            store: FakeFleet::new(store, BootClock::default()).connect(),
+            name: DaemonName {
+                address: "one".into(),
+                version: "0".into(),
+            },
+            epoch: watch::channel(None).1,
+            metrics: Arc::default(),
+        };
+        let fleet = Fleet::new(options, states);
+        let status = |job: usize, age: Duration| ReadStatus {
+            epoch: Epoch(2),
+            number: 1,
+            age,
+            status: JobStatus {
+                of: StatusOf::Transient(job.to_string().into()),
+                body: Some("{}".to_owned()),
+            },
+        };
+        let all = (0..=TRANSIENT_MAX).map(|job| status(job, Duration::ZERO));
+        fleet.note_statuses(all.collect());
+        fleet.note_statuses(vec![status(0, LEASE)]);
+        let memory = lock(&fleet.memory);
+        assert_eq!(memory.transient.len(), TRANSIENT_MAX);
+        assert_eq!(memory.transient["0"].age, LEASE);
     }
 }

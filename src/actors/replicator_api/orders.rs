@@ -15,6 +15,7 @@ use super::{ReplicatorApi, ReplicatorError, ReplicatorResult};
 use crate::audit::{Done, Sender};
 use crate::messages::replication_scheduler::{GetJob, JobInfo, OrderJobs, RemoveJob};
 use crate::operations::Route;
+use crate::otp::Tell;
 use crate::replicator::JobOrder;
 use store::fleet::{Order, StatusOf};
 
@@ -124,7 +125,7 @@ impl ReplicatorApi {
             let (Some(doc), AnyOrder::Job(order)) = (other.status.doc(), order) else {
                 return Ok(());
             };
-            self.keep(order, doc, None, by).await
+            self.keep(order, doc, by).await
         });
         let kept: Vec<ReplicatorResult<()>> = join_all(keeping).await;
         let body = order.body(by, fleet.address());
@@ -172,8 +173,9 @@ impl ReplicatorApi {
         let (before, id) = (self.shown(&info), info.id);
         let order = match AnyOrder::of(body.order, body.priority) {
             Some(AnyOrder::Cancel) => {
-                let is_gone = self.scheduler(RemoveJob { id, doc: None }).await?;
-                return Ok(is_gone.then(|| Done::after(1, before)));
+                // Not awaited: the orders after this one would wait for the end of its run.
+                self.options.scheduler.tell(RemoveJob { id, doc: None });
+                return Ok(Some(Done::after(1, before)));
             }
             Some(AnyOrder::Job(order)) => order,
             Some(AnyOrder::Delete) | None => return Ok(Some(Done::to(0))),

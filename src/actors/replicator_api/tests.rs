@@ -3,60 +3,28 @@
 use actix::Actor;
 use serde_json::json;
 use settee_client::{BulkOrder, BulkOrderName, JobSelection, JobsQuery, JobsSort};
-use slog::{Discard, Logger, o};
-use tokio::sync::watch;
 
 use super::*;
-use crate::actors::replication_scheduler::SchedulerOptions;
 use crate::actors::replicator_documents::ReplicatorDocuments;
-use crate::config::Config;
+use crate::actors::replicator_documents::tests::{memory, options};
 use crate::messages::replication_scheduler::AddJob;
-use crate::metrics::Metrics;
-use crate::otp::{PidGuard, RegisteredName};
-use crate::replicator::DocStates;
+use crate::otp::PidGuard;
+use crate::replicator::JobOrder;
 use crate::replicator::document::Person;
-use crate::replicator::identity::ServerIdentity;
+use crate::replicator::kept::Kept;
 use crate::replicator::table::RowState;
-use policy::schedule::Settings;
-use replication::crash::Crash;
-use replication::endpoint::Http;
+use policy::schedule::Level;
 use replication::spec::{DocRef, Replication, UserCtx};
-use store::{Store, StorePlace, Watcher};
+use store::Watcher;
 use test_support::within;
 
 const JOBS: usize = 10_000;
 
 /// Starts a scheduler with jobs of documents from `d00000` on.
 async fn start(jobs: usize) -> ReplicatorApi {
-    let log = Logger::root(Discard, o!());
-    let states: Arc<DocStates> = Arc::default();
-    let scheduler = ReplicationScheduler::new(
-        SchedulerOptions {
-            settings: Settings {
-                max_jobs: 0,
-                ..Settings::default()
-            },
-            jobs: Box::new(|_| Err(Crash::JobDied("this test starts no job".to_owned()))),
-            live: Default::default(),
-            states: Arc::clone(&states),
-            http: Http::new(crate::replicator::http_config(&Default::default()), &log).unwrap(),
-            metrics: Metrics::new().replication(),
-            log: log.clone(),
-        },
-        PidGuard::new(),
-    );
-    let scheduler = scheduler.start();
-    let store = Store::start(StorePlace::Memory, states.clone(), Arc::new(()), &log).unwrap();
-    let (_, config) = watch::channel(Arc::new(Config::default()));
-    let options = DocumentsOptions {
-        database: Database::new(store, states, config.clone()),
-        fleet: None,
-        scheduler: RegisteredName::new(scheduler.clone()),
-        http: Http::new(crate::replicator::http_config(&Default::default()), &log).unwrap(),
-        identity: ServerIdentity::default(),
-        config,
-        log,
-    };
+    let (store, states) = memory();
+    let options = options(store, states);
+    let scheduler = options.scheduler.address();
     ReplicatorDocuments::new(options.clone(), PidGuard::new()).start();
     for number in 0..jobs {
         let (database, id) = (NAME.to_owned(), format!("d{number:05}"));
@@ -132,6 +100,26 @@ async fn ten_thousand_jobs_are_listed_and_ordered_in_short_turns() {
     let all = all.unwrap();
     assert_eq!((all.total, all.done), (JOBS, JOBS));
     assert_eq!((all.results.len(), all.results_left_out), (JOBS, 0));
+}
+
+#[actix_rt::test]
+async fn an_order_keeps_the_pause_that_another_order_has_just_saved() {
+    let api = start(1).await;
+    let store = &api.database().store;
+    // The scheduler does not have it yet.
+    let paused = json!({"paused": {"by": "ben", "since": 1}}).to_string();
+    store.keep("d00000", Some(paused)).await.unwrap();
+    let ann = Person {
+        name: Some("ann".to_owned()),
+        is_admin: true,
+    };
+    let ordered = api.order("d00000", JobOrder::Priority(5), &Whose::All, &ann);
+    ordered.await.unwrap();
+    let kept = Kept::read(&store.kept("d00000").await.unwrap().unwrap());
+    assert_eq!(
+        (&*kept.paused.unwrap().by, kept.priority),
+        ("ben", Level(5))
+    );
 }
 
 #[actix_rt::test]

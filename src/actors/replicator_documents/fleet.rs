@@ -23,7 +23,7 @@ use crate::messages::replication_scheduler::{ADDS_MAX, LoseJob, RemoveJob};
 use crate::otp::Tell;
 use crate::replicator::document::doc_ref;
 use crate::replicator::lease::DocLease;
-use crate::replicator::table::{ClaimWork, Event, Taken, Wish};
+use crate::replicator::table::{ClaimWork, Event, Row, Taken, Wish};
 use crate::replicator::wish::Reading;
 use policy::ownership::{Claim, DocId, Epoch};
 use replication::id::ReplicationId;
@@ -42,7 +42,7 @@ pub(super) struct FleetPart {
     /// Notified of documents that can be released.
     member: Option<Recipient<DocStopped>>,
     /// How long the job of the document being released may take to stop.
-    stop_within: Option<Duration>,
+    stop_within: Duration,
 }
 
 /// A claimed document in its current version; `None`: it is gone.
@@ -91,7 +91,7 @@ impl FleetPart {
         Self {
             notes: JobNotes::new(store),
             member: None,
-            stop_within: None,
+            stop_within: Duration::MAX,
         }
     }
 }
@@ -104,7 +104,8 @@ pub(super) async fn add_owned(
 ) -> Vec<StepEnd> {
     let mut done = Vec::with_capacity(jobs.len());
     loop {
-        let (held, lost) = jobs.into_iter().partition::<Vec<_>, _>(holds);
+        let (held, lost): (Vec<_>, Vec<_>) =
+            jobs.into_iter().partition(|job| is_current(options, job));
         done.extend(lost.into_iter().map(|job| job.done(None)));
         let noted = match held.first().and_then(|job| job.owned.as_ref()) {
             None => return done,
@@ -126,9 +127,13 @@ pub(super) async fn add_owned(
     }
 }
 
-fn holds(job: &ToAdd) -> bool {
+/// Whether a job's document is still owned, and no later version requests something else.
+fn is_current(options: &DocumentsOptions, job: &ToAdd) -> bool {
     let lease = job.owned.as_ref();
+    let is_of_row = |row: &Row| Arc::ptr_eq(&row.replication, &job.replication);
+    let states = &options.database.states;
     lease.is_some_and(|(lease, _)| lease.holds())
+        && states.lock().row(&job.doc).is_some_and(is_of_row)
 }
 
 /// Records the replications of an epoch's jobs in the store.
@@ -156,8 +161,8 @@ async fn add_noted(
     for (job, noted) in jobs.into_iter().zip(noted) {
         match noted {
             Some(Err(by)) => taken.push((job, by)),
-            // No loss can be handled between this check and adding the job; a later loss removes the job.
-            Some(Ok(row)) if holds(&job) => free.push((job, row)),
+            // No loss or edit can be handled between this check and adding the job; a later loss removes the job.
+            Some(Ok(row)) if is_current(options, &job) => free.push((job, row)),
             Some(Ok(_)) | None => done.push(job.done(None)),
         }
     }
@@ -245,7 +250,7 @@ impl ReplicatorDocuments {
             // The document is no longer owned.
             return scheduler.tell(lose);
         };
-        let within = part.stop_within.unwrap_or(Duration::MAX);
+        let within = part.stop_within;
         let removing = scheduler.send(remove);
         let gone = async move {
             // A scheduler that has ended has no runs.
@@ -334,7 +339,7 @@ impl Handler<JoinFleet> for ReplicatorDocuments {
             self.change(OwnedChange::Lost { doc, claim }, ctx);
         }
         if let Some(part) = &mut self.fleet {
-            (part.member, part.stop_within) = (Some(msg.member), None);
+            (part.member, part.stop_within) = (Some(msg.member), Duration::MAX);
         }
         MessageResult(self.pid_guard.pid())
     }

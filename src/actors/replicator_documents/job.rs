@@ -140,19 +140,15 @@ pub(crate) async fn identify(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::actors::replication_scheduler::SchedulerOptions;
+    use crate::actors::replicator_documents::tests::{memory, options};
     use crate::messages::replication_scheduler::GetJob;
-    use crate::metrics::Metrics;
-    use crate::otp::{BootClock, PidGuard};
+    use crate::otp::BootClock;
     use crate::replicator::lease::EpochLease;
-    use actix::Actor;
     use policy::ownership::{Epoch, Request};
-    use policy::schedule::{Earlier, History, Settings, WallTime};
-    use replication::endpoint::Http;
+    use policy::schedule::{Earlier, History, WallTime};
     use replication::refused::RefusedDoc;
     use replication::spec::{DocRef, UserCtx};
     use serde_json::json;
-    use slog::{Discard, Logger, o};
 
     fn replication(password: &str) -> Arc<Replication> {
         let body = json!({
@@ -171,22 +167,8 @@ mod tests {
 
     #[actix_rt::test]
     async fn a_job_has_the_past_of_its_row_unless_the_replication_changed() {
-        let log = Logger::root(Discard, o!());
-        let http = Http::new(crate::replicator::http_config(&Default::default()), &log)
-            .expect("there are no files to read");
-        let scheduler = ReplicationScheduler::new(
-            SchedulerOptions {
-                settings: Settings::default(),
-                jobs: Box::new(|_| Err(Crash::JobDied("none is to start".to_owned()))),
-                live: Default::default(),
-                states: Arc::default(),
-                http,
-                metrics: Metrics::new().replication(),
-                log,
-            },
-            PidGuard::new(),
-        );
-        let scheduler = RegisteredName::new(scheduler.start());
+        let (store, states) = memory();
+        let scheduler = options(store, states).scheduler;
         let not_before = WallTime::from_micros(u64::MAX);
         let history = History::default();
         let refused = RefusedDoc {

@@ -1,6 +1,7 @@
 //! Writes the outcome of a replication into its document.
 //!
-//! PROMISES  A document that changed meanwhile, or is no longer owned, is not modified.
+//! PROMISES  A document that changed meanwhile or is no longer owned is not modified. `triggered` and `error` never
+//!           replace `completed` or `failed`.
 //! SOURCE    couch_replicator_docs: update_rep_doc/3.
 
 use std::rc::Rc;
@@ -13,7 +14,7 @@ use super::DocumentsOptions;
 use crate::otp::system_time;
 use crate::replicator::document::{asked_by, members};
 use crate::replicator::lease::DocLease;
-use crate::replicator::state::Outcome;
+use crate::replicator::state::{Outcome, is_over};
 use replication::spec::Replication;
 use store::{Document, Revision, StoreError};
 
@@ -48,7 +49,9 @@ pub(super) async fn write(
                 (Some(now), Some(before)) => now.same_as(before),
                 (now, before) => now.is_none() && before.is_none(),
             };
-            if !is_same {
+            // A retry may be older than the final outcome.
+            let is_late = is_over(&body) && !outcome.is_final();
+            if !is_same || is_late {
                 return None;
             }
             outcome.write(&mut body, &system_time().to_string(), update_docs);

@@ -252,7 +252,7 @@ impl ServiceWarnings {
             "remedy" => "add the pool, or name another one in the service's section");
     }
 
-    fn limit_reached(&mut self, max: Option<u32>) {
+    fn limit_reached(&mut self, max: u32) {
         if self.warns {
             warn_repeating!(self.log, self.warning, "service has reached its process limit";
                 "limit" => max,

@@ -87,10 +87,9 @@ fn family(plans: Vec<Plan>, restarts_max: usize) -> Family {
     let spec = |plan: Plan| {
         let (diary, wards) = (Rc::clone(&diary), Rc::clone(&wards));
         let is_beside = plan.is_beside;
-        let mut spec = ChildSpec::new(plan.id, move |pid_guard| {
+        let spec = ChildSpec::new(plan.id, move |pid_guard| {
             start(&plan, &diary, &wards, pid_guard)
         });
-        spec.shutdown = Duration::from_secs(1);
         match is_beside {
             true => spec.beside(),
             false => spec,
@@ -103,7 +102,8 @@ fn family(plans: Vec<Plan>, restarts_max: usize) -> Family {
     let specs = plans.into_iter().map(spec).collect();
     let log = Logger::root(slog::Discard, o!());
     let restarts = Restarts::default();
-    let supervisor = Supervisor::new(specs, intensity, restarts.clone(), &log);
+    let mut supervisor = Supervisor::new(specs, intensity, restarts.clone(), &log);
+    supervisor.shutdown_max = Duration::from_secs(1);
     let downs = Probe::start();
     supervisor.pid().monitor(downs.recipient());
     Family {

@@ -166,6 +166,11 @@ impl Builtin {
         Err(UnknownReducer::Name(name.to_owned()))
     }
 
+    /// Returns what is equal for equal reducers, however their numbers are written.
+    pub(crate) const fn key(self) -> (&'static str, u8) {
+        (self.reducer.name, self.number)
+    }
+
     /// Returns a fold without rows.
     pub(crate) fn begin(self) -> Box<dyn Fold> {
         (self.reducer.begin)(self.number)

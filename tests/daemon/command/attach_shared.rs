@@ -342,6 +342,33 @@ fn a_process_killed_between_two_lines_is_replaced_by_one_with_the_same_functions
 }
 
 #[test]
+fn a_process_killed_after_a_log_line_ends_the_client_or_answers_its_line_with_an_error() {
+    for (is_ordered, code) in [(true, Some(0)), (false, Some(255))] {
+        let service = Service::start("");
+        let attach = ["attach", "--language", "python"];
+        let mut couch = Couch::start_command(&mut service.client(&attach));
+        couch.teach(json!(["reset"]));
+        couch.send(&json!(["raw", "[\"log\",\"hello\"]\n"]));
+        service.wait_for_log("hello");
+        let proc = service.connect().pool("python")["procs"][0].clone();
+        if is_ordered {
+            let kill = ["kill", proc["name"].as_str().unwrap()];
+            assert!(service.client(&kill).output().unwrap().status.success());
+        } else {
+            let pid = proc["os_pid"].as_u64().unwrap();
+            signal(u32::try_from(pid).unwrap(), "KILL");
+        }
+        drop(couch.input.take());
+        assert_eq!(exit_code(&mut couch.child), code);
+        assert_eq!(couch.answer(), json!(["log", "hello"]));
+        if is_ordered {
+            assert_eq!(couch.answer()[1], "os_process_error");
+        }
+        service.stop();
+    }
+}
+
+#[test]
 fn a_pool_that_is_removed_and_added_again_serves_its_clients() {
     let service = Service::start(
         "[query_server_config]\nattach_idle = 3600000\n[pools.own]\nlanguage = \"javascript\"\n",

@@ -213,6 +213,20 @@ fn a_junit_file_is_written_beside_the_lines_and_a_failed_write_is_an_error() {
 }
 
 #[test]
+fn a_junit_file_is_written_even_if_nobody_reads_the_lines() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("conform.xml");
+    let (_, unread) = std::io::pipe().unwrap();
+    let mut command = Command::new(SETTEE);
+    command.args(["conform", "-k", "basic/map", "--junit"]);
+    command.arg(&file).args(["--", SETTEE, "couchjs"]);
+    let status = command.stdin(Stdio::null()).stdout(unread).status();
+    assert_eq!(status.unwrap().code(), Some(0));
+    let written = fs::read_to_string(&file).unwrap();
+    assert!(written.contains("basic/map/one-row"), "{written}");
+}
+
+#[test]
 fn a_flood_of_lines_fails_every_case() {
     let output = conform(&["--json", "--", "yes", "true"]);
     assert_eq!(output.status.code(), Some(1));

@@ -75,6 +75,22 @@ fn waiters_beyond_queue_max_are_refused_at_once() {
 }
 
 #[test]
+fn a_cancelled_call_leaves_the_queue_and_costs_no_process() {
+    let service = Service::start("");
+    let (mut client, mut caller) = (service.connect(), service.connect());
+    add(&mut client, "p", &json!({"max": 1, "queue_max": 1}));
+    let held = take(&mut client, "p");
+    caller.send(&json!({"id": 1, "call": "map_docs", "pool": "p", "db": "shop", "funs": ["f"], "docs": [{"_id": "a"}]}));
+    wait_until_waiting(&mut client, "p", 1);
+    caller.send(&json!({"id": "c", "call": "cancel", "request": 1}));
+    wait_until_waiting(&mut client, "p", 0);
+    assert!(give_back(&mut client, &held, "ok"));
+    assert_eq!(take(&mut client, "p").os_pid, held.os_pid);
+    assert_eq!(client.pool("p")["totals"]["lost"], 0);
+    service.stop();
+}
+
+#[test]
 fn a_process_returned_as_broken_is_replaced_by_a_new_one() {
     let service = Service::start("");
     let mut client = service.connect();

@@ -41,7 +41,7 @@ async fn a_watcher_of_a_pool_gets_every_change_until_its_removal() {
     let first = *states.borrow_and_update();
     assert_eq!(
         (first.pool.avail, first.pool.total, first.pool.max),
-        (0, 0, Some(1))
+        (0, 0, 1)
     );
     let want = Want::any_from(TakeFrom::Pool("p".into()));
     let mut client = pool.client("one");

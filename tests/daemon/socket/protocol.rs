@@ -635,6 +635,19 @@ fn an_attached_connection_carries_the_lines_of_its_process() {
 }
 
 #[test]
+fn lines_behind_a_long_attach_go_to_the_process() {
+    let service = Service::start("");
+    let mut client = service.connect();
+    let attach = r#"{"id":1,"call":"attach","lang":"python""#;
+    let lines = format!("{attach}{}}}\n[\"echo\",1]\n", " ".repeat(300_000));
+    client.send_raw(lines.as_bytes());
+    assert_eq!(client.reply()["ok"]["lang"], "python");
+    assert_eq!(client.line().unwrap(), "1\n");
+    drop(client);
+    service.stop();
+}
+
+#[test]
 fn an_attached_connection_ends_with_its_process() {
     let service = Service::start("");
     let mut client = service.connect();

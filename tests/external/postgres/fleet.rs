@@ -81,6 +81,7 @@ of_places! {
     statuses_of_others_are_read_once_and_only_owners_write_them
     a_reader_misses_no_status_while_two_daemons_write
     a_report_lasts_as_long_as_its_daemon
+    an_overlong_name_of_a_server_does_not_cost_the_lease
 }
 
 of_leases! {

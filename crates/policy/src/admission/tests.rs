@@ -14,7 +14,7 @@ fn pool(avail: u32, total: u32, max: u32) -> Snapshot {
     Snapshot {
         avail,
         total,
-        max: Some(max),
+        max,
         ..Snapshot::default()
     }
 }
@@ -46,16 +46,6 @@ fn a_service_at_the_limit_with_no_process_available_does_not_listen() {
     // The limit was lowered.
     assert_eq!(verdict(&pool(0, 5, 3)), Verdict::AtLimit);
     assert_eq!(verdict(&pool(0, 0, 0)), Verdict::AtLimit);
-}
-
-#[test]
-fn a_service_without_a_limit_always_listens() {
-    let unlimited = Snapshot {
-        total: 1_000_000,
-        max: None,
-        ..Snapshot::default()
-    };
-    assert!(listening(&unlimited));
 }
 
 #[test]
@@ -271,7 +261,6 @@ fn a_service_is_under_stress_when_one_more_process_would_reach_its_limit() {
     assert!(!pool(0, 1, 3).is_near_limit());
     assert!(pool(0, 2, 3).is_near_limit());
     assert!(pool(0, 3, 3).is_near_limit());
-    assert!(!Snapshot::default().is_near_limit());
 }
 
 #[test]
@@ -294,7 +283,7 @@ fn stress_begins_again_only_after_it_has_ended() {
 /// Gives each accepted connection a process, one by one, and checks whether one more could be served.
 fn naive(now: &Snapshot) -> bool {
     let (mut opening, mut avail, mut total) = (now.opening, now.avail, now.total);
-    let may_create = |total: u32| !now.throttled && now.max.is_none_or(|max| total < max);
+    let may_create = |total: u32| !now.throttled && total < now.max;
     for _ in 0..now.claims {
         if opening > 0 {
             opening -= 1;
@@ -309,7 +298,7 @@ fn naive(now: &Snapshot) -> bool {
 
 fn any_snapshot() -> impl Strategy<Value = Snapshot> {
     let counts = (0..5u32, 0..5u32, 0..5u32, 0..5u32);
-    let rest = (prop::option::of(0..12u32), 0..12u32, any::<bool>());
+    let rest = (0..12u32, 0..12u32, any::<bool>());
     (counts, rest).prop_map(
         |((avail, opening, used, stopping), (max, claims, throttled))| Snapshot {
             unreserved: None,

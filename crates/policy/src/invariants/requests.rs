@@ -119,19 +119,25 @@ pub(super) fn openings_are_owned(_: PoolId, pool: &Pool, ledger: &Ledger) -> Jud
     Ok(())
 }
 
-pub(super) fn queue_indexes_are_exact(id: PoolId, pool: &Pool, ledger: &Ledger) -> Judgement {
-    let rebuilt = pool.rebuilt_waiters(id, ledger);
-    require!(
-        pool.waiters == rebuilt,
-        "{:?} should be {rebuilt:?}",
-        pool.waiters
-    )
+pub(super) fn queue_indexes_are_exact(pools: &Pools) -> Judgement {
+    let rebuilt = Pool::rebuilt_waiters(&pools.pools, &pools.ledger);
+    let mut pairs = numbered(pools).zip(rebuilt);
+    pairs.try_for_each(|((id, pool), rebuilt)| {
+        let found = &pool.waiters;
+        require!(
+            *found == rebuilt,
+            "pool {}: {found:?} should be {rebuilt:?}",
+            id.0
+        )
+    })
 }
 
 pub(super) fn uses_are_counted(id: PoolId, pool: &Pool, ledger: &Ledger) -> Judgement {
     let mut uses = BTreeMap::new();
-    for tenant in pool.uses(id, ledger).filter(|_| pool.keeps_accounts()) {
-        *uses.entry(tenant).or_default() += 1;
+    if pool.keeps_accounts() {
+        for tenant in pool.uses(id, ledger) {
+            *uses.entry(tenant).or_default() += 1;
+        }
     }
     let counted: BTreeMap<_, u32> = pool.accounts.held().collect();
     require!(uses == counted, "{uses:?} are held, counted {counted:?}")

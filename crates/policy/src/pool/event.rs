@@ -89,6 +89,8 @@ pub enum Event {
         /// The condition of each process that it holds; a missing one counts as [`Condition::NeedsReset`].
         conditions: Vec<(ProcId, Condition)>,
     },
+    /// The caller of a request no longer waits: the request is dropped. Ignored unless it is open.
+    Withdraw { request: RequestId },
     /// An opener ended with `spawn_ok`: the process has answered its first `reset`.
     SpawnOk {
         /// The opened process.
@@ -129,8 +131,6 @@ pub enum Event {
     OsProcIdle { proc: ProcId },
     /// `set_threshold_ts` (reload): every idle process is stopped now, every other one when it is returned.
     SetThresholdTs,
-    /// `terminate_stale_procs`: idle processes older than the threshold are stopped.
-    TerminateStaleProcs,
     /// Sets the limit of processes in all pools together, including stopping ones.
     SetCeiling {
         /// The limit; `None`: none.

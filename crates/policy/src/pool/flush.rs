@@ -73,7 +73,7 @@ impl Turn<'_> {
         while let Some(head) = self.next_waiter() {
             head_until = None;
             if self.pool.life.shrunk {
-                self.refuse_hopeless();
+                self.displace_hopeless();
                 continue;
             }
             if !self.may_serve(head) {

@@ -78,7 +78,7 @@ impl Pools {
             }
             match left.pop() {
                 Some(before) => pool = before,
-                None => return,
+                None => return self.place_displaced(),
             }
         }
     }
@@ -203,16 +203,23 @@ impl Pools {
 
     /// Removes a request from a pool that cannot keep it, and refuses it if no other pool can.
     fn displace(&mut self, id: RequestId, why: Refusal) {
-        let Some(mut row) = self.withdraw(id) else {
-            return;
-        };
-        row.place = RequestPlace::Queue;
-        match self.route(&row) {
-            Ok(pool) => {
-                row.pool = pool;
-                self.on_pool(pool, |turn| turn.get_proc(id, row));
+        if let Some(row) = self.withdraw(id) {
+            self.ledger.displaced.push((id, row, why));
+            self.place_displaced();
+        }
+    }
+
+    /// Passes displaced requests to other pools, or refuses them.
+    pub(super) fn place_displaced(&mut self) {
+        for (id, mut row, why) in std::mem::take(&mut self.ledger.displaced) {
+            row.place = RequestPlace::Queue;
+            match self.route(&row) {
+                Ok(pool) => {
+                    row.pool = pool;
+                    self.on_pool(pool, |turn| turn.get_proc(id, row));
+                }
+                Err(_) => self.out.push(PoolAction::Refuse { request: id, why }),
             }
-            Err(_) => self.out.push(PoolAction::Refuse { request: id, why }),
         }
     }
 

@@ -27,6 +27,8 @@ pub(crate) struct IdleIndex {
     /// (last use, number) of the idle processes without room for another tenant; ordered: the first is reaped first,
     /// or forgets a tenant.
     access: BTreeSet<(Timestamp, u64)>,
+    /// Those of `access`, by the process's own last use: isolates are left earlier.
+    unused: BTreeSet<(Timestamp, u64)>,
     /// Those of `access` without a design document.
     untaught: BTreeSet<(Timestamp, u64)>,
 }
@@ -149,6 +151,7 @@ impl IdleIndex {
         }
         if !has_room {
             self.access.insert((proc.oldest_use(), number));
+            self.unused.insert((proc.last_use, number));
             if proc.ddocs.is_empty() {
                 self.untaught.insert((proc.oldest_use(), number));
             }
@@ -167,6 +170,7 @@ impl IdleIndex {
         if !has_room {
             let present = self.access.remove(&(proc.oldest_use(), number));
             debug_assert!(present, "PM-2: the access index holds those without room");
+            self.unused.remove(&(proc.last_use, number));
             self.untaught.remove(&(proc.oldest_use(), number));
         }
     }
@@ -197,6 +201,11 @@ impl IdleIndex {
     /// The least recently used idle tagged process.
     pub fn oldest_used(&self) -> Option<u64> {
         self.access.first().map(|(_, number)| *number)
+    }
+
+    /// The tagged process that has been idle for longest.
+    pub fn unused_longest(&self) -> Option<u64> {
+        self.unused.first().map(|(_, number)| *number)
     }
 
     /// As [`Self::oldest_used`], among those without a design document.

@@ -12,7 +12,8 @@ use rustc_hash::FxHashMap;
 use super::ceiling::Ceiling;
 use super::random::Random;
 use super::{
-    ClientId, DdocKey, Lane, Phase, PoolId, ProcId, RequestId, Target, Tenant, Tenants, Token,
+    ClientId, DdocKey, Lane, Phase, PoolId, ProcId, Refusal, RequestId, Target, Tenant, Tenants,
+    Token,
 };
 use crate::time::Timestamp;
 
@@ -189,6 +190,8 @@ pub(crate) struct Ledger {
     pub leaving: Option<ClientId>,
     /// The request that lost its process in this event: another pool may serve it.
     pub waits_again: Option<RequestId>,
+    /// Requests that a pool gave up in this event, each with the refusal if no other pool can serve it.
+    pub displaced: Vec<(RequestId, RequestRow, Refusal)>,
     /// (instant, event); ordered by due time.
     pub due: BTreeSet<(Timestamp, Due)>,
     /// The current time, which never runs backwards.

@@ -243,7 +243,7 @@ impl Pool {
             avail: self.idle.len() as u32,
             opening: self.opening.len() as u32,
             total: self.count() + stopping,
-            max: Some(self.settings.limits.hard_limit),
+            max: self.settings.limits.hard_limit,
             unreserved: self.unreserved(),
             claims: self.waiters.open as u32,
             throttled: self.is_blocked(now),

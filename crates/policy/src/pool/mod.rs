@@ -4,8 +4,8 @@
 //!           clock, actor or process. A language's own pool and a named pool are the same tables with different
 //!           [`PoolSettings`].
 //! PROMISES  The invariants PM-1 to PM-8 and those after PM-10 of [`crate::invariants`]. Every event costs at most
-//!           the logarithm of the tables' size for each process and request that it changes. Reload,
-//!           `terminate_stale_procs` and shutdown scan the tables.
+//!           the logarithm of the tables' size for each process and request that it changes. Reload
+//!           and shutdown scan the tables.
 //! CALLED    By the ProcManager actor; directly by tests and benches.
 //! SOURCE    couch_proc_manager 000 and 001: limits, waiters, find, teach, replenish, reap, flush.
 //!           pidq and pooler: named pools, groups, sizes, recycling. Postfix master: throttle, stress.
@@ -81,7 +81,7 @@
 //!   more children than `max` and one batch. Optional stops (culling, age, stress) wait for their batch; necessary
 //!   ones do not.
 //! * **While a pool is throttled**, a request waits if an existing process may serve it, even a lent one, or if the
-//!   next try is before its deadline. Other requests are refused at once.
+//!   next try is before its deadline. Others move to another pool of their group, or are refused at once.
 //! * **A start ends with the answer to the first `reset`**, which the opener sends. Every earlier failure is a failed
 //!   start, and so is the end of a process soon after its start and before any work. A later failure is not a failed
 //!   start, so no client can throttle a pool by what it sends.

@@ -80,6 +80,11 @@ impl Pools {
                 normal,
                 conditions,
             } => self.client_down(client, normal, conditions),
+            Event::Withdraw { request } => {
+                if let Some(row) = self.withdraw(request) {
+                    self.on_pool(row.pool, |_| {});
+                }
+            }
             Event::SpawnOk { proc } => self.on_proc(proc, |turn, n| turn.spawn_ok(n)),
             Event::SpawnError { proc } => self.spawn_error(proc, Failure::Start),
             Event::SpawnKilled { proc } => self.spawn_error(proc, Failure::KilledStart),
@@ -101,8 +106,6 @@ impl Pools {
                     turn.stop_stale();
                 });
             }
-            // No stale process becomes idle (PM-13), so this finds nothing to stop.
-            Event::TerminateStaleProcs => self.on_all(|turn| turn.stop_stale()),
             Event::SetCeiling { max } => self.ledger.ceiling.max = max,
             Event::Charge { db, cost } => self.charge(&db, cost),
             Event::SetTenants { rules } => self.set_tenants(*rules),
@@ -369,6 +372,7 @@ impl Pools {
             if let Some(request) = self.ledger.waits_again.take() {
                 self.offer(request);
             }
+            self.place_displaced();
             if is_finished {
                 self.remove(pool);
             }

@@ -123,7 +123,7 @@ impl Turn<'_> {
         }
     }
 
-    pub fn reason_to_retire(&self, number: u64) -> Option<StopReason> {
+    fn reason_to_retire(&self, number: u64) -> Option<StopReason> {
         if self.pool.life.removing.is_some() {
             Some(StopReason::Removed)
         } else if self.pool.is_stale(number, self.ledger) {

@@ -414,17 +414,18 @@ impl Pool {
         idle
     }
 
-    /// The correct queue, rebuilt from the requests of this pool, whose identity is `id`.
-    pub fn rebuilt_waiters(&self, id: PoolId, ledger: &Ledger) -> Waiters {
-        let mut waiters = Waiters::default();
+    /// The correct queue of each pool, rebuilt from the requests.
+    pub fn rebuilt_waiters(pools: &[Self], ledger: &Ledger) -> Vec<Waiters> {
+        let mut rebuilt = vec![Waiters::default(); pools.len()];
         for (request, row) in &ledger.requests {
-            if row.pool == id && row.place == RequestPlace::Queue {
-                let lane = lane_place(&self.settings, row.lane);
-                let state = self.tenant_state(&row.tenant, ledger);
-                waiters.push(lane, *request, &row.tenant, state);
+            if row.place == RequestPlace::Queue {
+                let at = row.pool.0 as usize;
+                let lane = lane_place(&pools[at].settings, row.lane);
+                let state = pools[at].tenant_state(&row.tenant, ledger);
+                rebuilt[at].push(lane, *request, &row.tenant, state);
             }
         }
-        waiters
+        rebuilt
     }
 
     /// Returns the tenant of each use: of lent processes, and of those opened, taught or made to forget for a

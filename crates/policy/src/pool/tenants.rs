@@ -336,7 +336,8 @@ impl Pools {
             for (id, pool) in (0..).map(PoolId).zip(&mut self.pools) {
                 let oldest = pool.waiters.oldest_of(&tenant);
                 waiting.extend(oldest.map(|oldest| (oldest, id)));
-                pool.waiters.note_held_back(&tenant, is_held_back);
+                let waiters = &mut pool.waiters;
+                waiters.note(&tenant, |state| state.is_held_back = is_held_back);
             }
             waiting.sort_unstable();
             for (oldest, pool) in waiting {

@@ -3,7 +3,7 @@
 //! SUMMARY   The throttle: which requests it refuses, which may wait, how it ends. Stress: when it begins. The check
 //!           of admission's rules before every opening.
 //! PROMISES  While a pool is throttled nothing is opened. A request that no process of the pool can serve waits for
-//!           the next try if its deadline allows, and is refused at once otherwise.
+//!           the next try if its deadline allows. Otherwise another pool of its group serves it, or it is refused.
 //! CALLED    By the handlers of one pool's events.
 //! SOURCE    Postfix master: master_throttle, master_avail's stress, master_spawn's assertions.
 //! DIFFERS   There the first failure throttles, and every request waits in the kernel meanwhile; here a request with
@@ -59,8 +59,8 @@ impl Turn<'_> {
         is_hopeless.then_some(Refusal::Throttled { until })
     }
 
-    /// Refuses the waiters that no process of the pool can serve before their deadline, in the order of the queue.
-    pub fn refuse_hopeless(&mut self) {
+    /// Gives up the waiters that no process of the pool can serve before their deadline, in the order of the queue.
+    pub fn displace_hopeless(&mut self) {
         self.pool.life.shrunk = false;
         if !self.pool.life.throttle.until.is_on(self.ledger.now) {
             return;
@@ -68,8 +68,10 @@ impl Turn<'_> {
         let waiters: Vec<RequestId> = self.pool.waiters.iter().collect();
         for id in waiters {
             let row = self.ledger.request(id);
-            if let Some(why) = row.and_then(|row| self.hopeless(row)) {
-                self.refuse(id, why);
+            if let Some(why) = row.and_then(|row| self.hopeless(row))
+                && let Some(row) = self.withdraw(id)
+            {
+                self.ledger.displaced.push((id, row, why));
             }
         }
     }

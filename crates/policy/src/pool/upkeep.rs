@@ -141,9 +141,9 @@ impl Turn<'_> {
         let cull = self.pool.settings.cull;
         let cull = cull.and_then(|cull| self.pool.cull_at(&cull));
         let times = [age, cull].into_iter().flatten();
-        // Overdue work waits until a stopping process has ended, not for the timer.
-        let later = times.filter(|at| *at > self.ledger.now);
-        later
+        // Overdue work is due at once, unless a full batch is stopping: the end of one of its processes resumes it.
+        times
+            .filter(|at| *at > self.ledger.now || !life.deferred)
             .chain(life.throttle.until.0)
             .chain(life.stress.0)
             .chain(life.pause.0)
@@ -173,7 +173,7 @@ impl Pool {
     /// The process that has been idle for longest, and since when. In a pool of unshared processes, one without a
     /// tenant is chosen only if more than `min_free` are free, or if none with a tenant is idle.
     pub fn longest_idle(&self) -> Option<(u64, Timestamp)> {
-        let tagged = self.idle.oldest_used();
+        let tagged = self.idle.unused_longest();
         let keeps_untagged = self.settings.reuse == Reuse::Database && self.surplus_free() == 0;
         let untagged = self
             .idle

@@ -14,7 +14,8 @@ impl Turn<'_> {
     pub fn begin_use(&mut self, tenant: &Tenant) {
         self.ledger.tenants.begin(tenant);
         if self.ledger.tenants.is_held_back(tenant) {
-            self.pool.waiters.note_held_back(tenant, true);
+            let waiters = &mut self.pool.waiters;
+            waiters.note(tenant, |state| state.is_held_back = true);
         }
         self.change_account(tenant, |accounts| accounts.begin(tenant));
     }
@@ -61,7 +62,8 @@ impl Turn<'_> {
             if !self.ledger.tenants.is_held_back(&row.tenant) {
                 return Some(id);
             }
-            self.pool.waiters.note_held_back(&row.tenant, true);
+            let waiters = &mut self.pool.waiters;
+            waiters.note(&row.tenant, |state| state.is_held_back = true);
         }
     }
 

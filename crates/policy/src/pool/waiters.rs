@@ -172,14 +172,6 @@ impl Waiters {
         }
     }
 
-    /// Updates whether a tenant is held back, if it waits.
-    pub fn note_held_back(&mut self, tenant: &Tenant, is_held_back: bool) {
-        let mut queues = self.lanes.iter().filter_map(|lane| lane.queues.get(tenant));
-        if queues.any(|queue| queue.state.is_held_back != is_held_back) {
-            self.note(tenant, |state| state.is_held_back = is_held_back);
-        }
-    }
-
     /// Updates the state of every waiting tenant.
     pub fn note_all(&mut self, note: impl Fn(&Tenant, &mut TenantState)) {
         let queues = self.lanes.iter().flat_map(|lane| lane.queues.keys());

@@ -61,7 +61,7 @@ impl Scheduler {
             return;
         }
         let id = self.jobs.change(slot, |job, _| {
-            job.awaits_server = matches!(job.phase, Phase::BackingOff { .. });
+            job.awaited_servers = 1 + u8::from(servers[0] != servers[1]);
             job.id.clone()
         });
         for server in servers {
@@ -134,12 +134,19 @@ impl Scheduler {
             self.outages.due.insert((due, server.clone()));
             return;
         }
-        if let Some(outage) = self.outages.servers.remove(server)
-            && outage.down_since.is_some()
-        {
+        let Some(outage) = self.outages.servers.remove(server) else {
+            return;
+        };
+        if outage.down_since.is_some() {
             self.outages.unreachable.remove(server);
             let (server, jobs) = (server.clone(), self.wake_early(&outage.jobs));
             self.out.push(ScheduleAction::ServerBack { server, jobs });
+            return;
+        }
+        for id in &outage.jobs {
+            if let Some(slot) = self.jobs.awaits_server(id) {
+                self.jobs.change(slot, |job, _| job.awaited_servers -= 1);
+            }
         }
     }
 
@@ -167,7 +174,7 @@ impl Scheduler {
         let each = SPREAD_EACH.min(SPREAD_MAX / number);
         for (slot, nth) in slots.into_iter().zip(0..) {
             self.jobs.change(slot, |job, _| {
-                job.awaits_server = false;
+                (job.awaited_servers, job.starts_early) = (0, true);
                 let rested = (job.history.latest_crash() + RESTART_MIN).max(job.not_before);
                 let early = rested.max(self.now + each * nth);
                 if let Phase::BackingOff { until } = &mut job.phase {

@@ -161,7 +161,8 @@ impl Scheduler {
             transient: new.transient,
             level: new.level,
             eased: false,
-            awaits_server: false,
+            awaited_servers: 0,
+            starts_early: false,
             last_started: history.last_started(),
             failing_since: history.failing_since(self.settings.health_threshold),
             history,
@@ -301,7 +302,10 @@ impl Scheduler {
         self.jobs.set_state_rules(&settings);
         self.settings = settings;
         for slot in self.jobs.backing_off() {
-            self.rest(slot);
+            // An early start after an outage is not derived from the settings.
+            if !self.jobs.get(slot).starts_early {
+                self.rest(slot);
+            }
         }
     }
 

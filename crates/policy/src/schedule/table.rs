@@ -32,8 +32,10 @@ pub(super) struct Job {
     pub level: Level,
     /// Whether it makes fewer requests because a server rate-limits it.
     pub eased: bool,
-    /// Whether it is retried early when a server answers again. Only while it backs off.
-    pub awaits_server: bool,
+    /// The number of its servers that may be down: it is retried early when one answers again. 0 unless it backs off.
+    pub awaited_servers: u8,
+    /// Whether it is retried early because one has answered again. Only while it backs off.
+    pub starts_early: bool,
     pub history: History,
     /// The earliest time of its next start.
     pub not_before: WallTime,
@@ -178,8 +180,6 @@ pub struct Census {
     pub crashed: usize,
     /// Paused jobs that do not run.
     pub paused: usize,
-    /// Jobs that wait because they crashed, or must not start before a time.
-    pub backing_off: usize,
 }
 
 /// The settings that a job's state depends on.
@@ -269,7 +269,9 @@ impl Jobs {
             .as_mut()
             .expect("a slot that is passed around has a row");
         let result = change(job, &mut self.penalties[slot.0 as usize]);
-        job.awaits_server &= matches!(job.phase, Phase::BackingOff { .. });
+        if !matches!(job.phase, Phase::BackingOff { .. }) {
+            (job.awaited_servers, job.starts_early) = (0, false);
+        }
         self.enter(slot);
         result
     }
@@ -289,7 +291,8 @@ impl Jobs {
 
     /// Finds a job that is retried early when a server answers again.
     pub fn awaits_server(&self, id: &str) -> Option<Slot> {
-        self.find(id).filter(|slot| self.get(*slot).awaits_server)
+        self.find(id)
+            .filter(|slot| self.get(*slot).awaited_servers > 0)
     }
 
     /// Returns all rows, in arbitrary order.
@@ -493,8 +496,7 @@ impl Jobs {
                 by(&mut census.stopping);
             }
             Phase::Paused(_) => by(&mut census.paused),
-            Phase::BackingOff { .. } => by(&mut census.backing_off),
-            Phase::Ready => {}
+            Phase::BackingOff { .. } | Phase::Ready => {}
         }
         if job.phase.run().is_none() {
             if job.history.fresh_crash().is_some() {

@@ -303,7 +303,7 @@ impl Scheduler {
                     crashes: job
                         .history
                         .consecutive_crashes(self.settings.health_threshold),
-                    awaits_server: job.awaits_server,
+                    awaits_server: job.awaited_servers > 0,
                     reason: reason.clone(),
                 },
                 None => WhyNot::NotBefore { until: *until },

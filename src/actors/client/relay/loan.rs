@@ -13,7 +13,6 @@ use futures_util::future::LocalBoxFuture;
 use tokio::sync::{mpsc, watch};
 
 use crate::actors::client::session::Session;
-use crate::config::language_name;
 use crate::functions::caller::get_clean_proc;
 use crate::messages::pools::{PoolState, WatchPool};
 use crate::messages::proc_manager::{CallError, Lease, TakeFrom, Want};
@@ -35,8 +34,8 @@ impl WatchedPool {
         waits(&self.state.borrow())
     }
 
-    /// Returns the maximum number of its processes, if there is one.
-    pub fn limit(&self) -> Option<u32> {
+    /// Returns the maximum number of its processes.
+    pub fn limit(&self) -> u32 {
         self.state.borrow().pool.max
     }
 }
@@ -104,7 +103,7 @@ async fn teach(lease: &Lease, taught: &Taught) -> Result<(), PromptError> {
 fn own_pool(want: &Want) -> Option<Arc<str>> {
     match &want.from {
         TakeFrom::Own => want.spoken().map(|language| Arc::from(language.as_str())),
-        TakeFrom::Pool(name) => Some(Arc::from(language_name(name))),
+        TakeFrom::Pool(name) => Some(Arc::clone(name)),
         TakeFrom::Group(_) | TakeFrom::Any => None,
     }
 }

@@ -95,6 +95,22 @@ async fn a_job_with_a_later_start_time_reports_it_and_starts_then() {
     world.begun(1).await;
 }
 
+#[actix_rt::test]
+async fn jobs_under_leases_are_killed_when_a_new_follower_of_documents_subscribes() {
+    let world = World::start(|_| {}).await;
+    world.stop_jobs(Stopping::Never);
+    let added = world.ask(owned("a", Earlier::default())).await;
+    assert_eq!(added, Ok(Added::New));
+    world.begun(1).await;
+    world.ask(Subscribe(world.events.recipient())).await;
+    assert!(world.ask(GetJob { id: id("a") }).await.is_none());
+    eventually("the run is killed", || async {
+        world.counts().await.census == Census::default()
+    })
+    .await;
+    assert_eq!(world.jobs.asked.get(), 0);
+}
+
 /// The latest saved state of each document's job, and whether saving succeeds.
 #[derive(Clone, Default)]
 struct Saved {

@@ -123,6 +123,23 @@ async fn a_crashed_job_without_a_document_is_removed() {
 }
 
 #[actix_rt::test]
+async fn only_its_user_and_administrators_may_replace_a_transient_job() {
+    let world = World::start(|_| {}).await;
+    let add = |user: &str, roles: &[&str], since_seq: Option<Seq>| {
+        let mut asked = replication("a", None);
+        asked.user.name = Some(user.to_owned());
+        asked.user.roles = roles.iter().map(ToString::to_string).collect();
+        asked.options.since_seq = since_seq;
+        world.ask(AddJob::new(asked, id("a")))
+    };
+    let (id, by, other) = (id("a"), None, Some(Seq::zero()));
+    let taken = AddJobError::Taken { id, by };
+    assert_eq!(add("ann", &[], None).await, Ok(Added::New));
+    assert_eq!(add("ben", &[], other.clone()).await, Err(taken));
+    assert_eq!(add("ben", &["_admin"], other).await, Ok(Added::Replaced));
+}
+
+#[actix_rt::test]
 async fn adding_the_same_job_again_does_not_disturb_its_run() {
     let world = World::start(|_| {}).await;
     world.add_and_run("a").await;

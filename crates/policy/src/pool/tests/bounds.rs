@@ -35,15 +35,7 @@ fn world<const N: usize>(settings: PoolSettings, rules: [(&str, TenantRule); N])
 }
 
 fn ask(world: &mut World, client: u64, target: Target, name: &str) -> RequestId {
-    let deadline = world.now + PATIENCE;
-    let request = world.ask_at(Event::GetProc {
-        request: RequestId(0),
-        client: ClientId(client),
-        target,
-        lane: Lane::default(),
-        affinity: plain(db(name)),
-        deadline,
-    });
+    let request = world.ask_for(client, target, plain(db(name)), PATIENCE);
     world.run();
     request
 }
@@ -331,21 +323,13 @@ proptest! {
             let event = match step {
                 Step::Ask(to, name, with_ddoc) => {
                     let name = format!("db{name}");
-                    let deadline = world.now + PATIENCE;
                     let affinity = match with_ddoc {
                         true => tagged(&name, "_design/1"),
                         false => plain(db(&name)),
                     };
                     let lane = if with_ddoc { Lane::Interactive } else { Lane::Bulk };
                     asked.insert(RequestId(world.next_request), (client, name));
-                    world.ask_at(Event::GetProc {
-                        request: RequestId(0),
-                        client: ClientId(client),
-                        target: POOLS[to],
-                        lane,
-                        affinity,
-                        deadline,
-                    });
+                    world.ask_in(lane, client, POOLS[to], affinity, PATIENCE);
                     None
                 }
                 Step::Return(n, ok) => pick(n, leases.len()).map(|n| {

@@ -206,7 +206,6 @@ fn stale_processes_stop_on_return() {
     let actions = world.give_back(first);
     assert_eq!(stopped(&actions), [(first.proc, StopReason::Stale)]);
     world.give_back(second);
-    world.on(Event::TerminateStaleProcs);
     assert_eq!(world.status().free, 0);
     assert_eq!(world.pools.proc_count(), 0);
 }

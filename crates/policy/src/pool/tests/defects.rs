@@ -59,16 +59,8 @@ fn teaching_a_process_does_not_delay_other_requests() {
     let lease = world.take(1, tagged("db", "_design/1"));
     world.give_back(lease);
     world.ask(2, tagged("db", "_design/2"));
-    let actions = world.on(Event::GetProc {
-        request: RequestId(900),
-        client: ClientId(3),
-        target: Target::Pool(other),
-        lane: Lane::default(),
-        affinity: None,
-        deadline: world.now + PATIENCE,
-    });
-    assert_eq!(opened(&actions)[0].1, Some(RequestId(900)));
-    world.next_request = 901;
+    let elsewhere = world.ask_of(3, Target::Pool(other));
+    assert_eq!(opened(&world.last)[0].1, Some(elsewhere));
     let same_pool = world.ask(4, None);
     world.run();
     assert!(world.lease(same_pool, 4).is_some());

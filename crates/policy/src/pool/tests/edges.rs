@@ -54,6 +54,20 @@ fn no_request_is_served_after_its_deadline_even_if_the_tick_is_late() {
 }
 
 #[test]
+fn withdrawn_request_leaves_its_process_to_the_next() {
+    let mut world = World::new(1, 1);
+    let lease = world.take(1, None);
+    let request = world.ask(2, None);
+    let next = world.ask(2, None);
+    for _ in 0..2 {
+        assert_eq!(world.on(Event::Withdraw { request }), []);
+    }
+    assert_eq!(world.status().waiting, 1);
+    world.give_back(lease);
+    assert!(world.lease(next, 2).is_some());
+}
+
+#[test]
 fn process_taught_for_a_request_that_timed_out_keeps_the_document() {
     let mut world = World::new(1, 1);
     let request = world.ask(1, tagged("db", "_design/1"));

@@ -113,17 +113,10 @@ impl Traffic {
             }
             Next::Asks(caller) => {
                 let (pool, _) = self.callers[caller];
-                let request = RequestId(self.world.next_request);
+                let target = Target::Pool(PoolId(pool as u32));
+                let patience = Duration::from_secs(1_000);
+                let request = self.world.ask_for(caller as u64, target, None, patience);
                 self.waiting.insert(request, (caller, now));
-                let deadline = now + Duration::from_secs(1_000);
-                self.world.ask_at(Event::GetProc {
-                    request,
-                    client: ClientId(caller as u64),
-                    target: Target::Pool(PoolId(pool as u32)),
-                    lane: Lane::default(),
-                    affinity: None,
-                    deadline,
-                });
             }
         }
         for action in std::mem::take(&mut self.world.last) {

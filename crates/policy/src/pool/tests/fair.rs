@@ -80,18 +80,12 @@ fn simulate(settings: PoolSettings, callers: &[Caller], time: Duration) -> Seen 
             }
             Next::Ask(caller) => {
                 let load = &callers[caller];
-                let deadline = at + Duration::from_secs(1000);
-                let request = world.ask_at(Event::GetProc {
-                    request: RequestId(0),
-                    client: ClientId(caller as u64),
-                    target: Target::Pool(POOL),
-                    lane: load.lane,
-                    affinity: match load.tagged {
-                        true => tagged(&load.db, "_design/1"),
-                        false => plain(db(&load.db)),
-                    },
-                    deadline,
-                });
+                let affinity = match load.tagged {
+                    true => tagged(&load.db, "_design/1"),
+                    false => plain(db(&load.db)),
+                };
+                let (target, patience) = (Target::Pool(POOL), Duration::from_secs(1000));
+                let request = world.ask_in(load.lane, caller as u64, target, affinity, patience);
                 waiting.insert(request, (caller, at));
             }
         }
@@ -506,15 +500,8 @@ fn taken_over(settings: PoolSettings, asks: &[(&str, Lane)]) -> Vec<usize> {
     let mut world = World::empty();
     let [queue, taker] = [None, Some(0)].map(|queue_max| world.add(in_group(queue_max)));
     let ask = |world: &mut World, client, target, (name, lane): (&str, Lane)| {
-        let deadline = world.now + Duration::from_secs(1000);
-        let request = world.ask_at(Event::GetProc {
-            request: RequestId(0),
-            client: ClientId(client),
-            target,
-            lane,
-            affinity: plain(db(name)),
-            deadline,
-        });
+        let patience = Duration::from_secs(1000);
+        let request = world.ask_in(lane, client, target, plain(db(name)), patience);
         world.run();
         request
     };
@@ -657,15 +644,7 @@ fn interactive_waiters_are_served_before_bulk_waiters() {
         ..named(2)
     });
     let ask = |world: &mut World, client: u64, lane| {
-        let deadline = world.now + PATIENCE;
-        let request = world.ask_at(Event::GetProc {
-            request: RequestId(0),
-            client: ClientId(client),
-            target: Target::Pool(POOL),
-            lane,
-            affinity: None,
-            deadline,
-        });
+        let request = world.ask_in(lane, client, Target::Pool(POOL), None, PATIENCE);
         world.run();
         request
     };
@@ -689,17 +668,8 @@ fn interactive_waiters_are_served_before_bulk_waiters() {
 fn lanes_make_no_difference_without_reserved_capacity() {
     let mut world = World::named(named(1));
     let lease = world.take(1, None);
-    let asks = [Lane::Bulk, Lane::Interactive].map(|lane| {
-        let deadline = world.now + PATIENCE;
-        world.ask_at(Event::GetProc {
-            request: RequestId(0),
-            client: ClientId(2),
-            target: Target::Pool(POOL),
-            lane,
-            affinity: None,
-            deadline,
-        })
-    });
+    let asks = [Lane::Bulk, Lane::Interactive]
+        .map(|lane| world.ask_in(lane, 2, Target::Pool(POOL), None, PATIENCE));
     world.give_back(lease);
     assert!(world.lease(asks[0], 2).is_some(), "in order of arrival");
 }

@@ -292,15 +292,8 @@ fn pool_of_a_group_with_an_idle_process_that_can_forget_serves_before_full_pools
         });
     }
     let ask = |world: &mut World, client, db| {
-        let deadline = world.now + PATIENCE;
-        let request = world.ask_at(Event::GetProc {
-            request: RequestId(0),
-            client: ClientId(client),
-            target: Target::Group(GroupId(1)),
-            lane: Lane::default(),
-            affinity: tagged(db, "_design/1"),
-            deadline,
-        });
+        let (group, affinity) = (Target::Group(GroupId(1)), tagged(db, "_design/1"));
+        let request = world.ask_for(client, group, affinity, PATIENCE);
         world.run();
         request
     };

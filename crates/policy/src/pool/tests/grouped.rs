@@ -3,10 +3,11 @@
 //! SOURCE    pidq: a random pool among those of a type. The fallbacks are this project's.
 
 use super::*;
+use crate::admission::FAILURES_MIN;
 
-const GROUP: Target = Target::Group(GroupId(1));
+pub(super) const GROUP: Target = Target::Group(GroupId(1));
 
-fn in_group(max: u32) -> PoolSettings {
+pub(super) fn in_group(max: u32) -> PoolSettings {
     PoolSettings {
         group: Some(GroupId(1)),
         ..named(max)
@@ -194,18 +195,29 @@ fn request_for_a_group_waits_while_any_of_its_queues_has_room() {
 }
 
 #[test]
+fn waiters_that_a_throttled_pool_cannot_serve_move_to_another_pool_of_its_group() {
+    let mut world = world_of(&[in_group(1), in_group(1)]);
+    // Two are served; the others wait in the two pools by turns.
+    for client in 1..=8 {
+        world.ask_of(client, GROUP);
+        world.run();
+    }
+    let waiter = world.ask_of(9, GROUP);
+    let lent = world.status().procs[0].proc;
+    world.exit(lent);
+    for _ in 0..FAILURES_MIN {
+        let (proc, _) = opened(&world.last)[0];
+        world.on(Event::SpawnError { proc });
+    }
+    assert_eq!(world.refusal(waiter), None);
+    assert_eq!(world.pools.status(PoolId(1), world.now).waiting, 4);
+}
+
+#[test]
 fn request_for_a_group_gets_the_pool_with_a_process_of_its_database() {
     let mut world = world_of(&[in_group(1), in_group(1)]);
     let ask = |world: &mut World, target, db| {
-        let deadline = world.now + PATIENCE;
-        let request = world.ask_at(Event::GetProc {
-            request: RequestId(0),
-            client: ClientId(1),
-            target,
-            lane: Lane::Interactive,
-            affinity: tagged(db, "_design/1"),
-            deadline,
-        });
+        let request = world.ask_for(1, target, tagged(db, "_design/1"), PATIENCE);
         world.run();
         world.lease(request, 1).expect("served")
     };

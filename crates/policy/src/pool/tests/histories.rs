@@ -16,6 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 
+use super::trial::{pick, take};
 use super::*;
 
 /// One step. Numbers select among existing items.
@@ -33,6 +34,7 @@ enum Step {
     },
     Return(usize, ReturnStatus, Condition),
     Down(u64, bool),
+    Withdraw(usize),
     EndOpening(usize, bool),
     EndHelp(usize, bool),
     EndStopping(usize),
@@ -144,7 +146,7 @@ fn any_step() -> impl Strategy<Value = Step> {
         30 => ask.prop_map(|(client, target, affinity, lane, patience_s)| Step::Ask {
             client, target, affinity, lane, patience_s,
         }),
-        1 => pick.clone().prop_map(|n| Step::Down(n as u64 % 8, true)),
+        1 => pick.clone().prop_map(Step::Withdraw),
         20 => (pick.clone(), status, condition)
             .prop_map(|(n, status, condition)| Step::Return(n, status, condition)),
         3 => (0..8_u64, any::<bool>()).prop_map(|(client, normal)| Step::Down(client, normal)),
@@ -221,6 +223,13 @@ impl Manager {
                     client,
                     normal,
                     conditions: Vec::new(),
+                })
+            }
+            Step::Withdraw(n) => {
+                let open: Vec<RequestId> = self.unanswered.keys().copied().collect();
+                pick(&open, n).map(|request| {
+                    self.unanswered.remove(&request);
+                    Event::Withdraw { request }
                 })
             }
             Step::EndOpening(n, ok) => take(&mut self.opening, n).map(|proc| match ok {
@@ -422,15 +431,6 @@ impl Manager {
         assert_eq!(self.procs, BTreeSet::new());
         assert_eq!(self.pools.next_deadline(), None);
     }
-}
-
-fn pick<T: Copy>(from: &[T], n: usize) -> Option<T> {
-    from.get(n.checked_rem(from.len())?).copied()
-}
-
-fn take<T>(from: &mut Vec<T>, n: usize) -> Option<T> {
-    let at = n.checked_rem(from.len())?;
-    Some(from.remove(at))
 }
 
 /// Changes a step: most pools do not share their processes, and clients without a design document may name a

@@ -81,6 +81,18 @@ fn a_further_tenant_gets_a_new_process_while_there_is_a_slot_and_then_replaces_t
 }
 
 #[test]
+fn the_process_idle_longest_is_stopped_first_even_if_another_has_an_older_isolate() {
+    let mut world = world(2, 2);
+    let procs = ["a", "b", "c", "d", "b"].map(|name| {
+        world.advance(WAIT);
+        call(&mut world, 1, name)
+    });
+    assert_eq!(procs[4], procs[0]);
+    let actions = world.on(Event::SetCeiling { max: Some(1) });
+    assert_eq!(stopped(&actions), [(procs[2], StopReason::OverLimit)]);
+}
+
+#[test]
 fn a_waiter_waits_for_its_tenants_process_at_most_its_affinity_wait() {
     let mut world = world(2, 1);
     let of_a = world.take(1, tagged("a", "_design/1"));

@@ -182,39 +182,43 @@ impl World {
         affinity: Option<Affinity>,
         patience: Duration,
     ) -> RequestId {
-        let deadline = self.now + patience;
-        self.ask_at(Event::GetProc {
-            request: RequestId(0),
-            client: ClientId(client),
-            target: Target::Pool(PoolId(0)),
-            lane: Lane::default(),
-            affinity,
-            deadline,
-        })
+        self.ask_for(client, Target::Pool(PoolId(0)), affinity, patience)
     }
 
     /// Requests a process from a target.
     fn ask_of(&mut self, client: u64, target: Target) -> RequestId {
-        let deadline = self.now + PATIENCE;
-        self.ask_at(Event::GetProc {
-            request: RequestId(0),
-            client: ClientId(client),
-            target,
-            lane: Lane::default(),
-            affinity: None,
-            deadline,
-        })
+        self.ask_for(client, target, None, PATIENCE)
     }
 
-    /// Sets the number of a request's event, and handles it.
-    fn ask_at(&mut self, mut event: Event) -> RequestId {
-        let number = RequestId(self.next_request);
+    fn ask_for(
+        &mut self,
+        client: u64,
+        target: Target,
+        affinity: Option<Affinity>,
+        patience: Duration,
+    ) -> RequestId {
+        self.ask_in(Lane::default(), client, target, affinity, patience)
+    }
+
+    fn ask_in(
+        &mut self,
+        lane: Lane,
+        client: u64,
+        target: Target,
+        affinity: Option<Affinity>,
+        patience: Duration,
+    ) -> RequestId {
+        let request = RequestId(self.next_request);
         self.next_request += 1;
-        if let Event::GetProc { request, .. } = &mut event {
-            *request = number;
-        }
-        self.on(event);
-        number
+        self.on(Event::GetProc {
+            request,
+            client: ClientId(client),
+            target,
+            lane,
+            affinity,
+            deadline: self.now + patience,
+        });
+        request
     }
 
     /// Requests a process and executes actions until it is lent.

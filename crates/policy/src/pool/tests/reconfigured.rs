@@ -153,23 +153,23 @@ fn reconfiguring_a_throttled_pool_starts_no_process() {
 }
 
 #[test]
-fn lowered_max_age_applies_to_existing_processes() {
-    let mut world = World::named(PoolSettings {
-        init_size: 1,
-        ..named(5)
-    });
-    let proc = world.status().procs[0].proc;
-    let new = PoolSettings {
-        init_size: 1,
-        recycle: Recycle {
+fn lowered_max_age_applies_to_existing_processes_even_if_they_are_older() {
+    for age in [0, 60] {
+        let old = PoolSettings {
+            init_size: 1,
+            ..named(5)
+        };
+        let mut world = World::named(old);
+        let proc = world.status().procs[0].proc;
+        world.advance(Duration::from_secs(age));
+        let recycle = Recycle {
             max_age: Some(Duration::from_secs(10)),
             ..Recycle::default()
-        },
-        ..named(5)
-    };
-    reconfigure_to(&mut world, new);
-    let actions = world.advance(Duration::from_secs(10));
-    assert_eq!(stopped(&actions), [(proc, StopReason::Age)]);
+        };
+        reconfigure_to(&mut world, PoolSettings { recycle, ..old });
+        let actions = world.advance(Duration::from_secs(10));
+        assert_eq!(stopped(&actions), [(proc, StopReason::Age)]);
+    }
 }
 
 #[test]
@@ -287,19 +287,13 @@ fn refusing_the_first_waiter_when_leaving_a_group_sets_the_timer_for_the_next() 
     };
     let mut world = World::named(settings);
     for (client, db) in [(1, "busy"), (2, "busy"), (3, "quiet")] {
-        world.take(client, affinity(Some(db), "_design/1", "1-a"));
+        world.take(client, tagged(db, "_design/1"));
     }
-    let busy = world.ask(4, affinity(Some("busy"), "_design/1", "1-a"));
+    let busy = world.ask(4, tagged("busy", "_design/1"));
     let asked = world.now;
     world.now = world.now + wait / 2;
-    let quiet = world.ask_at(Event::GetProc {
-        request: RequestId(0),
-        client: ClientId(5),
-        target: Target::Group(GroupId(0)),
-        lane: Lane::default(),
-        affinity: affinity(Some("quiet"), "_design/1", "1-a"),
-        deadline: world.now + PATIENCE,
-    });
+    let group = Target::Group(GroupId(0));
+    let quiet = world.ask_for(5, group, tagged("quiet", "_design/1"), PATIENCE);
     assert_eq!(world.pools.next_deadline(), Some(asked + wait / 2 + wait));
 
     let new = PoolSettings {

@@ -220,15 +220,7 @@ fn named_pools() -> World {
     let mut world = World::empty();
     world.add(in_group);
     let leases = [Lane::Interactive, Lane::Bulk].map(|lane| {
-        let deadline = world.now + PATIENCE;
-        let request = world.ask_at(Event::GetProc {
-            request: RequestId(0),
-            client: ClientId(1),
-            target: Target::Pool(PoolId(0)),
-            lane,
-            affinity: None,
-            deadline,
-        });
+        let request = world.ask_in(lane, 1, Target::Pool(PoolId(0)), None, PATIENCE);
         world.run();
         world.lease(request, 1).expect("served")
     });

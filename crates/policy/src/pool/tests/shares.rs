@@ -90,15 +90,7 @@ fn a_tenant_out_of_debt_is_served_by_any_pool_of_its_group_ahead_of_debtors() {
     world.run();
     world.on(rules([("a", share(1000)), ("c", share(1000))]));
     let ask = |world: &mut World, client, target, name| {
-        let deadline = world.now + 3600 * SECOND;
-        let request = world.ask_at(Event::GetProc {
-            request: RequestId(0),
-            client: ClientId(client),
-            target,
-            lane: Lane::default(),
-            affinity: plain(db(name)),
-            deadline,
-        });
+        let request = world.ask_for(client, target, plain(db(name)), 3600 * SECOND);
         world.run();
         request
     };

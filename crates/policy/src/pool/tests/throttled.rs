@@ -3,6 +3,7 @@
 //! SOURCE    Postfix master: a service with failing children is throttled; a service is under stress until
 //!           1000 s after it was last at its limit.
 
+use super::grouped::{GROUP, in_group};
 use super::*;
 use crate::admission::{
     EARLY_END, FAILURES_MIN, KILLS_MIN, STRESS_DURATION, THROTTLE_DELAY, ThrottleSettings,
@@ -95,22 +96,9 @@ fn waiters_whose_deadline_is_after_the_throttle_wait_for_the_next_try() {
 
 #[test]
 fn patient_group_request_waits_until_the_throttle_ends() {
-    let in_group = PoolSettings {
-        group: Some(GroupId(1)),
-        ..named(1)
-    };
-    let mut world = World::empty();
-    world.add(in_group);
-    let (_, actions) = fail_to_start(&mut world, 1);
-    let until = warned_until(&actions).expect("throttled");
-    let request = world.ask_at(Event::GetProc {
-        request: RequestId(0),
-        client: ClientId(2),
-        target: Target::Group(GroupId(1)),
-        lane: Lane::default(),
-        affinity: None,
-        deadline: until + Duration::from_secs(1),
-    });
+    let mut world = World::named(in_group(1));
+    fail_to_start(&mut world, 1);
+    let request = world.ask_for(2, GROUP, None, THROTTLE_DELAY + Duration::from_secs(1));
     assert_eq!(world.refusal(request), None);
     assert_eq!(opened(&world.advance(THROTTLE_DELAY))[0].1, Some(request));
 }
@@ -384,15 +372,10 @@ fn throttle_is_lifted_by_an_operator_and_by_a_reload() {
 
 #[test]
 fn requests_to_a_group_go_to_its_pools_that_are_not_throttled() {
-    let in_group = PoolSettings {
-        group: Some(GroupId(1)),
-        ..named(2)
-    };
-    let mut world = World::empty();
-    world.add(in_group);
-    world.add(in_group);
+    let mut world = World::named(in_group(2));
+    world.add(in_group(2));
     let ask = |world: &mut World, client| {
-        let request = world.ask_of(client, Target::Group(GroupId(1)));
+        let request = world.ask_of(client, GROUP);
         let opening = opened(&world.last).first().map(|(proc, _)| *proc);
         (request, opening)
     };
@@ -412,15 +395,10 @@ fn requests_to_a_group_go_to_its_pools_that_are_not_throttled() {
 
 #[test]
 fn fully_throttled_group_reports_the_time_of_the_next_try() {
-    let in_group = PoolSettings {
-        group: Some(GroupId(1)),
-        ..named(1)
-    };
-    let mut world = World::empty();
-    world.add(in_group);
+    let mut world = World::named(in_group(1));
     let (_, actions) = fail_to_start(&mut world, 1);
     let until = warned_until(&actions).expect("throttled");
-    let request = world.ask_of(2, Target::Group(GroupId(1)));
+    let request = world.ask_of(2, GROUP);
     assert_eq!(world.refusal(request), Some(Refusal::Throttled { until }));
 }
 

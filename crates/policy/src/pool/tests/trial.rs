@@ -28,6 +28,7 @@ pub(super) enum Step {
         client: u64,
         condition: Option<Condition>,
     },
+    Withdraw(usize),
     EndOpening(usize, bool),
     EndHelp(usize, bool),
     EndStopping(usize),
@@ -36,7 +37,6 @@ pub(super) enum Step {
     Advance(u64),
     AdvanceToDeadline,
     Reload,
-    TerminateStale,
     Configure(u32, Limits),
     Reuse(u32, Reuse),
     CanForget(u32, bool),
@@ -170,6 +170,10 @@ impl Trial {
                 None => return,
             },
             Step::Down { client, condition } => return self.down(ClientId(client), condition),
+            Step::Withdraw(n) => match self.withdrawn(n) {
+                Some(event) => event,
+                None => return,
+            },
             Step::EndOpening(n, ok) => match take(&mut self.opening, n) {
                 Some(proc) if ok => Event::SpawnOk { proc },
                 Some(proc) => Event::SpawnError { proc },
@@ -196,7 +200,6 @@ impl Trial {
                 Event::Tick
             }
             Step::Reload => Event::SetThresholdTs,
-            Step::TerminateStale => Event::TerminateStaleProcs,
             Step::Configure(pool, limits) => self.reconfigured(PoolId(pool), |settings| {
                 settings.limits = limits;
             }),
@@ -218,6 +221,13 @@ impl Trial {
             Step::Shutdown => Event::Shutdown,
         };
         self.on(event);
+    }
+
+    fn withdrawn(&mut self, n: usize) -> Option<Event> {
+        let open: Vec<RequestId> = self.unanswered.iter().copied().collect();
+        let request = pick(&open, n)?;
+        self.unanswered.remove(&request);
+        Some(Event::Withdraw { request })
     }
 
     /// Changes settings in a way that replaces processes.
@@ -483,11 +493,11 @@ impl Lease {
     }
 }
 
-fn pick<T: Copy>(from: &[T], n: usize) -> Option<T> {
+pub(super) fn pick<T: Copy>(from: &[T], n: usize) -> Option<T> {
     from.get(n.checked_rem(from.len())?).copied()
 }
 
-fn take<T>(from: &mut Vec<T>, n: usize) -> Option<T> {
+pub(super) fn take<T>(from: &mut Vec<T>, n: usize) -> Option<T> {
     let at = n.checked_rem(from.len())?;
     Some(from.remove(at))
 }

@@ -59,14 +59,7 @@ fn jobs_of_an_unreachable_server_are_retried_as_soon_as_it_answers() {
     );
     assert_eq!(probes(world.end("b", unreachable(SERVER, SERVER))), [""; 0]);
     world.on(probed(SERVER, false));
-    let why = world
-        .scheduler
-        .job("a")
-        .unwrap()
-        .shown
-        .why_not
-        .unwrap()
-        .to_string();
+    let why = world.why_not("a");
     assert!(
         why.contains(", or until the server answers again, after 9 crashes: "),
         "{why}"
@@ -111,6 +104,32 @@ fn jobs_keep_their_backoff_when_the_first_probe_of_their_server_is_answered() {
     world.on(probed(OTHER, true));
     assert_eq!(probes(world.advance(PROBE_INTERVAL * 2)), [""; 0]);
     assert_eq!(world.stopped(), ["a"]);
+}
+
+#[test]
+fn a_job_is_not_said_to_wait_for_servers_that_answered_their_first_probes() {
+    let mut world = worn(&["a"], without_charges());
+    world.end("a", unreachable(SERVER, OTHER));
+    for (server, may_be_down) in [(SERVER, true), (OTHER, false)] {
+        world.on(probed(server, true));
+        let why = world.why_not("a");
+        assert_eq!(why.contains("answers again"), may_be_down, "{why}");
+    }
+}
+
+#[test]
+fn changed_settings_do_not_cancel_the_early_starts_after_an_outage() {
+    let ids = ["a", "b"];
+    let mut world = worn(&ids, without_charges());
+    for id in ids {
+        world.end(id, unreachable(SERVER, SERVER));
+    }
+    world.on(probed(SERVER, false));
+    world.advance(PROBE_INTERVAL);
+    world.on(probed(SERVER, true));
+    world.configure(|settings| settings.max_churn += 1);
+    world.advance(SPREAD_MAX);
+    assert_eq!(world.running(), ids);
 }
 
 #[test]

@@ -133,6 +133,11 @@ impl Model {
             Event::ClientDown {
                 client, conditions, ..
             } => self.down(client, &conditions),
+            Event::Withdraw { request } => {
+                for pool in &mut self.pools {
+                    pool.pull(request);
+                }
+            }
             Event::SpawnOk { proc } => self.spawned(proc),
             Event::SpawnError { proc } => self.not_spawned(proc),
             Event::Evicted { proc, tenants } => {
@@ -150,7 +155,6 @@ impl Model {
                 self.threshold = self.numbers;
                 self.stop_stale();
             }
-            Event::TerminateStaleProcs => self.stop_stale(),
             Event::Reconfigure { pool, settings } => {
                 self.configure(pool.0 as usize, &settings);
             }
