@@ -50,7 +50,9 @@ fn the_example_limits_customers_and_prints_their_invoices_and_logs() {
     let mut printed = BufReader::new(service.stdout.take().unwrap());
     printed.read_line(&mut line).unwrap();
     let log = fs::read_to_string(log).unwrap();
-    assert_eq!(line, "settee: listening on unix:settee.sock\n", "{log}");
+    let socket = folder.join("settee.sock");
+    let listening = format!("settee: listening on unix:{}\n", socket.display());
+    assert_eq!(line, listening, "{log}");
     let output = run(&mut typed(customers, &folder), b"");
     signal(service.id(), "TERM");
     assert_eq!(wait_for_exit(&mut service), Some(0));
