@@ -54,6 +54,9 @@ pub(crate) const PROMPTS_IN_FLIGHT_MAX: usize = 1024;
 /// The fault of a process that did not select an isolate.
 const NOT_SELECTED: &str = "an answer to tenant that does not say which isolates have ended";
 
+/// The fault of a process that logs without end before an answer that must be verbatim.
+const TOO_MUCH_LOGGED: &str = "too much log output before an answer";
+
 /// Minimum interval between checks whether a process is idle.
 const IDLE_CHECK_INTERVAL_MIN: Duration = Duration::from_millis(1);
 
@@ -331,8 +334,11 @@ impl<B: Backend> Process<B> {
         now: Instant,
         ctx: &mut Context<Self>,
     ) -> Option<Result<Bytes, PromptError>> {
-        if unasked != Some(Unasked::BehindLast) {
-            self.unanswered.note_printed(&line);
+        // An answer of any permitted length has room behind as many bytes of log lines.
+        let most = 2 * self.context.line_bytes_max;
+        if unasked != Some(Unasked::BehindLast) && !self.unanswered.note_printed(&line, most) {
+            self.break_off(TOO_MUCH_LOGGED, &line, ctx);
+            return None;
         }
         let wrong = match unasked {
             Some(Unasked::BehindLast) => Some(TOO_MANY_ANSWERS),

@@ -19,6 +19,7 @@ use crate::messages::proc_manager::{CallError, Lease, Want};
 use crate::messages::process::PromptError;
 use crate::query_server::abilities::Ability;
 use crate::query_server::language::LanguageName;
+use crate::query_server::proc_shared::ProcFlag;
 use crate::query_server::prompt::Command;
 use policy::pool::ReturnStatus;
 
@@ -77,8 +78,7 @@ impl QueryServers {
         let is_fenced = Command::of(&line) != Some(Command::OpenList);
         let (lease, answer) = self.prompt_clean(want, line, is_fenced).await?;
         let result = answer.map_err(FunctionError::from).and_then(read);
-        give_back(lease, &result).await;
-        result
+        give_back(lease, result).await
     }
 
     /// Requires an ability of a language's query servers. For design documents the pool checks this.
@@ -95,11 +95,26 @@ impl QueryServers {
     }
 }
 
-/// Returns a process to its pool; an error in `result` tells whether the process is still usable.
-pub(super) async fn give_back<T>(lease: Lease, result: &FunctionResult<T>) {
-    let status = result
+/// Returns a process to its pool, and then `result`; an error in it tells whether the process is still usable. If that
+/// error came before the fence, the fence is sent now: extra answers replace the error.
+pub(super) async fn give_back<T>(lease: Lease, mut result: FunctionResult<T>) -> FunctionResult<T> {
+    let mut status = result
         .as_ref()
         .err()
         .map_or(ReturnStatus::Ok, FunctionError::return_status);
+    let shared = &lease.process.shared;
+    // A process with an open list takes no `reset`, and is replaced.
+    if result.is_err()
+        && status == ReturnStatus::Ok
+        && !shared.is_left_by_call()
+        && !shared.is(ProcFlag::ListOpen)
+        && let Err(error) = lease.fence().await
+    {
+        status = ReturnStatus::Fail;
+        if error.is_shifted() {
+            result = Err(error.into());
+        }
+    }
     lease.give_back(status).await;
+    result
 }

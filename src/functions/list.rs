@@ -117,8 +117,7 @@ impl QueryServers {
             Err(Stopped::Failed(error)) => Err(error),
             Ok(()) => Ok(()),
         };
-        give_back(lease, &result).await;
-        result.map_err(place)
+        give_back(lease, result).await.map_err(place)
     }
 }
 

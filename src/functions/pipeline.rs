@@ -37,7 +37,7 @@ impl QueryServers {
         };
         let is_only = commands.peek().is_none();
         let (lease, mut answer) = self.prompt_clean((want, timeout), first, is_only).await?;
-        // The fence is sent with the last command.
+        // The fence is sent with the last command; after an error, by `give_back`.
         let send = async |command: Option<Bytes>| match command {
             Some(command) => lease.prompt(command, timeout).await,
             None => lease.fence().await.map(|()| Bytes::new()),
@@ -79,7 +79,6 @@ impl QueryServers {
             }
         }
         drop(answers);
-        give_back(lease, &result).await;
-        result
+        give_back(lease, result).await
     }
 }

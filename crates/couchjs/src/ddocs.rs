@@ -11,7 +11,7 @@ use rquickjs::{Context, Ctx, Function, Object, Persistent, String as JsString, V
 use serde_json::Value as Json;
 
 use super::command::{TREE_BYTES_MAX, value_as_text};
-use super::engine::{Engine, SavedFunction, SavedObject, data_realm, in_realm};
+use super::engine::{Engine, SavedFunction, SavedObject, in_realm};
 use super::failure::{Failure, cut, json};
 use super::memory::Held;
 use super::realm::{NO_FUNCTION, Realm, Shared, Tree, compilation_error};
@@ -222,7 +222,7 @@ impl DesignDoc {
             Some(loaded) => return Ok(loaded),
             none => none,
         };
-        let context = data_realm(&engine.runtime)?;
+        let context = engine.data_realm()?;
         let json = engine.argument(&context, Some(&self.json))?;
         let root = in_realm(&context, |ctx| {
             let root: Object<'_> = json.value(ctx)?.get()?;

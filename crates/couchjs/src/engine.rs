@@ -97,7 +97,7 @@ impl PreparedEngine {
                 .get()
                 .is_some_and(|shared| shared.process.ended.get().is_some())
         })));
-        let realm = Realm::new(&runtime, &process.helpers, &seat)?;
+        let realm = Realm::new(&runtime, process, &seat)?;
         Ok(PreparedEngine {
             realm,
             runtime,
@@ -115,7 +115,7 @@ pub(super) struct Engine {
     is_unmeasured: Cell<bool>,
     /// Calls of [`Self::measure_at_times`] after it has run, modulo [`CHANGES_UNMEASURED`].
     changes: Cell<u8>,
-    pub runtime: Runtime,
+    runtime: Runtime,
     seat: Rc<Seat>,
 }
 
@@ -235,8 +235,13 @@ impl Engine {
         spare.map_or_else(|| self.make_realm(), Ok)
     }
 
+    /// Makes a realm for data.
+    pub fn data_realm(&self) -> Result<Context, Failure> {
+        data_realm(&self.runtime, &self.seat.process)
+    }
+
     fn make_realm(&self) -> Result<Realm, Failure> {
-        Realm::new(&self.runtime, &self.seat.process.helpers, &self.seat)
+        Realm::new(&self.runtime, &self.seat.process, &self.seat)
     }
 
     /// Compiles the source of a user function in a realm; counts the copies of a long one meanwhile.
@@ -275,6 +280,10 @@ pub(super) fn in_realm<R>(
 }
 
 /// Makes a realm without helpers, only for data.
-pub(super) fn data_realm(runtime: &Runtime) -> Result<Context, Failure> {
-    Context::custom::<Intrinsics>(runtime).map_err(|_| Failure::out_of_memory())
+pub(super) fn data_realm(runtime: &Runtime, process: &Process) -> Result<Context, Failure> {
+    let made = Context::custom::<Intrinsics>(runtime).and_then(|context| {
+        context.with(|ctx| process.standard.run::<()>(&ctx))?;
+        Ok(context)
+    });
+    made.map_err(|_| Failure::out_of_memory())
 }

@@ -1,7 +1,7 @@
 //! The output of the server: lines are batched, but written soon.
 //!
 //! SUMMARY   Lines are collected and written in one piece when [`super::lines`] has no more input.
-//! PROMISES  If a line waits while a later command runs, another thread, the [`Writer`]'s, writes it within
+//! PROMISES  If a line waits while a command runs, another thread, the [`Writer`]'s, writes it within
 //!           [`HELD_MAX`], even if that command hangs. So the parent always has all earlier answers, and knows which
 //!           command is slow. A parent that does not read delays neither commands nor input until the lines have
 //!           [`OUTPUT_BYTES_MAX`] bytes.
@@ -209,7 +209,7 @@ impl Output {
         Ok(())
     }
 
-    /// Before a command runs: sets the alarm for pending lines.
+    /// Before a command runs or goes on: sets the alarm for pending lines.
     pub fn hold(&mut self) {
         let mut held = self.0.held();
         if !held.lines.is_empty() && !held.is_watched {

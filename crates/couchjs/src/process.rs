@@ -50,6 +50,7 @@ pub(super) struct Process {
     /// Held by each runtime as long as any of its realms has a handle.
     pub runtimes: Rc<()>,
     pub prepared: RefCell<Vec<PreparedEngine>>,
+    pub standard: Prelude,
     pub helpers: Prelude,
     pub modules: Prelude,
     pub views: Prelude,
@@ -65,6 +66,7 @@ impl Process {
             ended: Cell::new(None),
             runtimes: Rc::new(()),
             prepared: RefCell::default(),
+            standard: Prelude::new(c"standard", include_str!("prelude/standard.js")),
             helpers: Prelude::new(c"helpers", include_str!("prelude/helpers.js")),
             modules: Prelude::new(c"modules", include_str!("prelude/modules.js")),
             views: Prelude::new(c"views", include_str!("prelude/views.js")),

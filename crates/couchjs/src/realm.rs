@@ -26,7 +26,7 @@ use super::lines::{Next, Reader, into_text};
 use super::memory::{Account, LONG_BYTES};
 use super::mime::{self, Registry};
 use super::positions::Source;
-use super::process::{Prelude, Process};
+use super::process::Process;
 use super::report::{Report, Sources};
 use super::stack::{self, without_modules};
 use super::text::{beginning, excerpt, quote};
@@ -38,6 +38,9 @@ const TYPES_PART: usize = 16;
 
 /// Maximum length of a list of content types and of an Accept header that are matched, in bytes each.
 const CHOICE_BYTES_MAX: usize = 64 << 10;
+
+/// Overhead of a module in the table of sources, in bytes, not counting its file name and text.
+const MODULE_BYTES: usize = 256;
 
 /// Characters kept of a log message that is too long for a line.
 const LONG_LOG_CHARACTERS: usize = 1000;
@@ -101,7 +104,10 @@ impl Shared {
     /// Writes a line, given in parts, unless the server has already sent its last answer.
     fn answer(&self, line: &[&str]) {
         if self.process.ended.get().is_none() {
-            self.process.lines.borrow_mut().output.put(line);
+            let output = &mut self.process.lines.borrow_mut().output;
+            output.put(line);
+            // The command goes on, and may hang.
+            output.hold();
         }
     }
 
@@ -214,9 +220,9 @@ pub(super) struct Realm {
 }
 
 impl Realm {
-    /// Makes a realm that has run only the helpers' script.
-    pub fn new(runtime: &Runtime, helpers: &Prelude, seat: &Rc<Seat>) -> Result<Self, Failure> {
-        let context = data_realm(runtime)?;
+    /// Makes a realm that has run only the scripts of the standard objects and the helpers.
+    pub fn new(runtime: &Runtime, process: &Process, seat: &Rc<Seat>) -> Result<Self, Failure> {
+        let context = data_realm(runtime, process)?;
         let shared = Rc::clone(seat);
         let tools = context
             .with(|ctx| {
@@ -247,7 +253,7 @@ impl Realm {
                 let returned = Rc::clone(&shared);
                 let returned = move |value: Value<'_>| returned.report.returned(&value);
                 host.set("returned", Func::from(returned))?;
-                let helpers: Function<'_> = helpers.run(&ctx)?;
+                let helpers: Function<'_> = process.helpers.run(&ctx)?;
                 let tools: Object<'_> = helpers.call((host,))?;
                 Ok::<_, Error>(Persistent::save(&ctx, tools))
             })
@@ -331,9 +337,14 @@ impl Realm {
         let (shared, sources) = (Rc::clone(&self.shared), Rc::clone(&self.sources));
         let file = move |id: JsString<'_>, before: String, source: JsString<'_>| {
             let source = source.to_cstring()?;
-            let source = Source::behind(&before, &well_formed(&source), &shared.memory);
             let file = stack::module_file(&string_text(&id));
-            sources.modules.borrow_mut().insert(file.clone(), source);
+            let mut modules = sources.modules.borrow_mut();
+            modules.remove(&file);
+            // A function may make up any number of modules. Errors in one without an entry have no position.
+            if let Ok(held) = shared.memory.take(file.len() + MODULE_BYTES) {
+                let source = Source::behind(&before, &well_formed(&source), &shared.memory);
+                modules.insert(file.clone(), (source, held));
+            }
             Ok::<_, Error>(file)
         };
         host.set("moduleFile", Func::from(file))?;

@@ -15,6 +15,7 @@ use serde_json::{Value as Json, json};
 
 use super::command::{Command, members, value_as_text};
 use super::failure::{Failure, stack_of};
+use super::memory::Held;
 use super::positions::{Excerpt, Source, Spot};
 use super::realm::Shared;
 use super::stack::{File, Frame, frames, module_file};
@@ -35,8 +36,8 @@ const FRAMES_MAX: usize = 32;
 pub(super) struct Sources {
     /// The source of its function.
     pub function: RefCell<Source>,
-    /// File name of a module -> its source.
-    pub modules: RefCell<HashMap<String, Source>>,
+    /// File name of a module -> its source, and the memory of the entry.
+    pub modules: RefCell<HashMap<String, (Source, Held)>>,
 }
 
 impl Sources {
@@ -50,7 +51,7 @@ impl Sources {
                 let modules = self.modules.borrow();
                 modules
                     .get(&module_file(id))
-                    .map(|source| source.spot(place, is_exact))
+                    .map(|(source, _)| source.spot(place, is_exact))
             }
             File::Evaluated => Some(Spot { line, column }),
             File::Native | File::Server => None,

@@ -456,6 +456,28 @@ mod tests {
         .unwrap();
     }
 
+    #[test]
+    fn every_module_that_a_function_makes_up_counts_as_memory() {
+        on_own_stack(|| {
+            let mut server = server();
+            let one = "function() { return 'x'; }";
+            let many = "function() { for (var i = 1000; i < 2000; i++) { \
+                        var name = 'x'.repeat(196) + i; this[name] = ';'; require(name); \
+                        delete this[name]; this._module_cache = {}; } return 'x'; }";
+            let ddoc = json!({"shows": {"one": one, "many": many}});
+            let taught = format!(r#"["ddoc","new","_design/d",{ddoc}]"#);
+            let call =
+                |name: &str| format!(r#"["ddoc","_design/d",["shows","{name}"],[null,{{}}]]"#);
+            for line in [taught, call("one")] {
+                assert!(server.answer(&line).is_ok(), "{line}");
+            }
+            let before = server.isolate.shared.memory.held();
+            assert!(server.answer(&call("many")).is_ok());
+            assert!(server.isolate.shared.memory.held() - before >= 1000 * 200);
+        })
+        .unwrap();
+    }
+
     /// The number of prepared and of used runtimes.
     fn runtimes(server: &Server) -> (usize, usize) {
         (server.process.prepared(), server.process.used_runtimes())

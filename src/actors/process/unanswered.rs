@@ -149,13 +149,19 @@ impl Unanswered {
         is_over.then(|| (time, command, key.filter(|_| command != Command::Reset)))
     }
 
-    /// Keeps a line printed for the oldest, if its answer must be verbatim.
-    pub(super) fn note_printed(&mut self, line: &[u8]) {
+    /// Keeps a line printed for the oldest, if its answer must be verbatim. Returns `false` if that needs more than
+    /// `most` bytes for all its output.
+    pub(super) fn note_printed(&mut self, line: &[u8], most: usize) -> bool {
         let head = self.queue.front_mut();
-        if let Some(transcript) = head.and_then(|head| head.transcript.as_mut()) {
+        let Some(transcript) = head.and_then(|head| head.transcript.as_mut()) else {
+            return true;
+        };
+        let has_room = transcript.len() + line.len() < most;
+        if has_room {
             transcript.extend_from_slice(line);
             transcript.push(b'\n');
         }
+        has_room
     }
 
     /// Answers the oldest prompt.

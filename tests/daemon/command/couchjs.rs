@@ -206,6 +206,27 @@ fn every_reset_is_answered_and_clears_all_state() {
 }
 
 #[test]
+fn what_a_function_logs_is_written_although_it_hangs_then() {
+    let mut child = command(Path::new(SETTEE), &["couchjs"]).spawn().unwrap();
+    let mut input = child.stdin.take().unwrap();
+    let output = BufReader::new(child.stdout.take().unwrap());
+    let (sender, lines) = mpsc::channel();
+    let reader = thread::spawn(move || {
+        output
+            .lines()
+            .try_for_each(|line| sender.send(line.unwrap()))
+    });
+    let function = r#"["add_fun","function(doc) { log('hi'); for (;;); }"]"#;
+    for (line, answer) in [(function, "true"), ("[\"map_doc\",{}]", r#"["log","hi"]"#)] {
+        writeln!(input, "{line}").unwrap();
+        assert_eq!(lines.recv_timeout(DEADLINE).as_deref(), Ok(answer));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    reader.join().unwrap().unwrap();
+}
+
+#[test]
 fn a_child_of_settee_dies_with_the_thread_that_started_it() {
     let start = || {
         let mut command = command(Path::new(SETTEE), &["couchjs", "--die-with-parent"]);

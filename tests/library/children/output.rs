@@ -3,6 +3,7 @@
 
 use std::time::Instant;
 
+use bytes::Bytes;
 use settee::messages::process::PromptError;
 use settee_testkit::{
     PATIENCE, Script, ScriptedChild, Step, TestClient, TestPool, TestPoolBuilder, eventually,
@@ -130,6 +131,21 @@ async fn a_line_of_exactly_the_maximum_length_is_an_answer() {
     assert_eq!(answer, "7".repeat(LINE_BYTES_MAX));
     client.returns().await;
     pool.assert_quiet().await;
+}
+
+#[actix_rt::test]
+async fn a_child_that_logs_without_end_before_a_verbatim_answer_is_stopped() {
+    let log = "[\"log\",\"again\"]";
+    let child = rogue([Step::Flood(log.to_owned())]);
+    let pool = builder(&child).start();
+    let [client, other] = pool.clients(["rogue", "other"]).await;
+    let lease = client.lease();
+    let line = Bytes::from_static(b"[\"rogue\"]");
+    let printed = lease.process.prompt_verbatim(lease.token, line, None).await;
+    assert!(printed.unwrap().len() <= 2 * LINE_BYTES_MAX);
+    let expected = broken("too much log output before an answer", log);
+    assert_eq!(lease.process.shared.exit_error(), Some(&expected));
+    assert_only_that_process_is_lost(pool, client, other).await;
 }
 
 #[actix_rt::test]

@@ -127,6 +127,30 @@ async fn an_extra_line_after_an_error_does_not_reach_the_next_call() {
 }
 
 #[actix_rt::test]
+async fn a_call_that_refuses_an_answer_also_ends_with_a_reset() {
+    let child = ScriptedChild::new(
+        Script::echo()
+            .on_text("validate_doc_update", [Step::answer(r#"["chunks",[]]"#)])
+            .on_text("\"lists\"", [Step::answer(r#"["start",[],{}]"#)])
+            .on("list_end", [Step::answer(r#"["end",[],{"status":1}]"#)]),
+    );
+    let functions = Functions::scripted(&child);
+    let edits = json!([{"newDoc": {"_id": "a"}}, {"newDoc": {"_id": "b"}}]);
+    let list = json!({"ddoc": {}, "name": "l", "head": {}, "req": {}, "rows": []});
+    for (name, arguments) in [
+        ("validate_docs", json!({"ddoc": {}, "docs": edits})),
+        ("list", list),
+    ] {
+        let error = functions.error(name, arguments).await;
+        assert_eq!(error["fault"], "client", "{name}: {error}");
+        let last = child.prompts().pop();
+        assert_eq!(last.as_deref(), Some(r#"["reset",{}]"#), "{name}");
+    }
+    assert_eq!(functions.pool.started().len(), 1);
+    functions.quiet().await;
+}
+
+#[actix_rt::test]
 async fn a_call_omits_its_first_reset_if_the_last_prompt_was_the_same_reset() {
     let child = ScriptedChild::new(Script::echo().on("map_doc", [Step::answer("[[]]")]));
     let pool = TestPool::builder()

@@ -78,20 +78,6 @@
     return page.list();
   }
 
-  var names = ['normalize', 'localeCompare'];
-  for (var i = 0; i < names.length; i++) { delete String.prototype[names[i]]; }
-  names = ['Promise', 'DisposableStack', 'AsyncDisposableStack', 'SuppressedError',
-    'queueMicrotask'];
-  for (i = 0; i < names.length; i++) { delete globalThis[names[i]]; }
-  delete Array.fromAsync;
-
-  // The call sites of a stack trace would expose the server's functions.
-  Error.prepareStackTrace = function (error, sites) {
-    if (sites.length) { delete Object.getPrototypeOf(sites[0]).getFunction; }
-  };
-  new Error('').stack;
-  Error.prepareStackTrace = undefined;
-
   function define(name, value) {
     Object.defineProperty(globalThis, name,
       { value: value, writable: true, enumerable: true, configurable: true });

@@ -197,12 +197,7 @@
   // taken for a log line, and a value that JSON cannot express. If such a value is a refusal, returns it with
   // the text of its reason instead, except under CouchDB, where it is raised too.
   function refusal(error) {
-    var first = part(error, 0), text;
-    if (first === 'log' || first === 'error') { throw error; }
-    if (first === 'fatal' &&
-        !(error.length === 3 && typeof error[1] === 'string' && typeof error[2] === 'string')) {
-      throw error;
-    }
+    var text;
     try { text = stringify(error); } catch (failed) {
       if (exhausted(failed) || !host.textReasons()) { throw failed; }
       var names = ['forbidden', 'unauthorized'];
@@ -214,6 +209,15 @@
       }
     }
     if (text === undefined) { throw error; }
+    if (text[0] === '[') {
+      // What is sent is judged: getters and toJSON may return something else each time.
+      var sent = bare(tools.parse(text)), first = sent[0];
+      if (first === 'log' || first === 'error') { throw error; }
+      if (first === 'fatal' &&
+          !(sent.length === 3 && typeof sent[1] === 'string' && typeof sent[2] === 'string')) {
+        throw error;
+      }
+    }
     return text;
   }
 
