@@ -324,6 +324,19 @@ async fn with_use_checkpoints_false_no_checkpoint_is_written() {
 }
 
 #[actix_rt::test]
+async fn with_use_checkpoints_false_a_document_lost_by_the_target_is_copied_again() {
+    let (source, target) = two().await;
+    let rev = source.put("a", None, json!({}));
+    replicate(&source.url(), &target.url()).await;
+    target.lose("a", &rev);
+    let options = json!({"use_checkpoints": false});
+    run(&body_with(&source.url(), &target.url(), options))
+        .await
+        .normal();
+    assert_eq!(target.trees(), source.trees());
+}
+
+#[actix_rt::test]
 async fn a_continuous_replication_follows_its_source_and_writes_a_checkpoint_when_stopped() {
     let (source, target) = two().await;
     fill(&source, 3);

@@ -133,8 +133,8 @@ impl RunCounters {
 }
 
 /// Counters of a replication. They grow over the whole life of a replication id: a run starts with the counts of the
-/// previous run, or of the last checkpoint.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// previous run, or of the last checkpoint. Of two records of one run, the smaller is the older.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Stats {
     /// Revisions seen in the changes feed.

@@ -1,6 +1,8 @@
 //! Starts a run: opens both databases, and finds the sequence to resume at.
 //!
 //! SOURCE    `couch_replicator_scheduler_job:do_init`, `init_state`.
+//! DIFFERS   CouchDB reads checkpoints even with `use_checkpoints` false. Settee does not, so that such a run restores
+//!           what the target has lost.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -12,7 +14,7 @@ use replication::counters::Stats;
 use replication::crash::Crash;
 use replication::endpoint::HttpSettings;
 use replication::filter::FilterHere;
-use replication::log::{self, HistoryEntry, LogIds, Side};
+use replication::log::{self, CheckpointLog, HistoryEntry, LogIds, Side};
 use replication::open::open_endpoint;
 use replication::seq::Seq;
 
@@ -62,13 +64,14 @@ pub(super) async fn open(start: JobStart) -> Result<Opened, Crash> {
     let filter = FilterHere::open(replication, &run.id, identity, &source, &settings.filters)
         .await?
         .map(Rc::new);
-    let ids = LogIds::new(&run.id.base, replication, identity, &source);
-    let use_checkpoints = options.tuning.use_checkpoints;
-    let mut source_log = log::find(&source, &ids).await?;
-    let mut target_log = log::find(&target, &ids).await?;
-    drop(ids);
+    let (mut source_log, mut target_log) = (CheckpointLog::default(), CheckpointLog::default());
+    if options.tuning.use_checkpoints {
+        let ids = LogIds::new(&run.id.base, replication, identity, &source);
+        source_log = log::find(&source, &ids).await?;
+        target_log = log::find(&target, &ids).await?;
+    }
     for (endpoint, log) in [(&source, &mut source_log), (&target, &mut target_log)] {
-        if use_checkpoints && log.is_older {
+        if log.is_older {
             run.guard
                 .while_held(log::renew(endpoint, log))
                 .await

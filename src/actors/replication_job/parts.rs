@@ -123,6 +123,12 @@ impl Parts {
             filter: opened.filter.clone(),
             missing_doc_retry: settings.missing_doc_retry,
             run_counters: Rc::clone(run_counters),
+            // Only a common checkpoint proves that the target is the one of earlier runs.
+            unproven_writes: if opened.history.is_empty() {
+                opened.stats.docs_written
+            } else {
+                0
+            },
             refused: reports.refused(),
             averages: RefCell::new(Averages::default()),
             log,

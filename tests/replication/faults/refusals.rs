@@ -3,14 +3,16 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
+use actix::Actor;
 use futures_util::future::join_all;
 use serde_json::{Value, json};
+use settee::actors::replication_job::ReplicationJob;
 use settee::messages::replication_job::JobEnd;
 
 use super::{attachment, two};
 use crate::support::couch::Couch;
 use crate::support::http_server::{Answer, Received};
-use crate::support::job::{Outcome, body, body_with, run};
+use crate::support::job::{Job, Outcome, body, body_with, run};
 
 /// Adds sessions to a server; only the latest is valid. Returns its number.
 fn with_sessions(
@@ -449,6 +451,20 @@ async fn a_document_rejected_in_a_single_write_ends_the_run_if_no_other_was_writ
     target.fault(all);
     let outcome = run(&body(&source.url(), &target.url())).await;
     ends_without_checkpoint(outcome, &source, &target, "nothing else was ever written");
+}
+
+#[actix_rt::test]
+async fn documents_taken_before_the_target_was_recreated_do_not_prove_a_refusal() {
+    let (source, target) = (Couch::start().await, Couch::start().await);
+    source.put("_design/m", None, json!({}));
+    target.fault(|request| {
+        (request.call() == "_design/m").then(|| Answer::error(400, "compilation_error", "why"))
+    });
+    let (mut start, mut job) = Job::prepare(&body(&source.url(), &target.url()));
+    start.run.earlier.docs_written = 5;
+    job.address = Some(ReplicationJob::new(start).start());
+    let outcome = job.outcome().await;
+    ends_without_checkpoint(outcome, &source, &target, "this target has taken nothing");
 }
 
 #[actix_rt::test]

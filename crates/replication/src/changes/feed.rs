@@ -5,7 +5,8 @@
 //!           any white space, or none, between rows.
 //! PROMISES  Sequences keep their bytes. Only the incomplete row is held, at most [`ROW_MAX`] bytes. Anything that is
 //!           not a feed is an error, never a shorter feed: [`FeedParser::finish`] checks the end.
-//! SOURCE    CouchDB's `_changes`; PouchDB's, which separates rows differently and never ends a continuous feed.
+//! SOURCE    CouchDB's `_changes`; PouchDB's, which separates rows differently and never ends a continuous feed; Sync
+//!           Gateway's, with rows of users and roles, which have no revision, and channels in `removed`.
 
 use bytes::{Buf, Bytes, BytesMut};
 use json::object_end::ObjectEnd;
@@ -59,7 +60,7 @@ pub struct Row {
     /// Its sequence.
     pub(crate) seq: Seq,
     pub(crate) id: String,
-    /// The revisions to check.
+    /// The revisions to check; may be empty.
     pub(crate) revs: Vec<String>,
 }
 
@@ -91,10 +92,10 @@ struct RawLine<'a> {
     #[serde(borrow)]
     seq: Option<&'a RawValue>,
     id: Option<String>,
-    #[serde(default)]
-    changes: Vec<RawChange>,
-    #[serde(default)]
-    removed: bool,
+    changes: Option<Vec<RawChange>>,
+    /// `true` if the first revision was removed; Sync Gateway's arrays mean something else.
+    #[serde(borrow)]
+    removed: Option<&'a RawValue>,
     #[serde(borrow)]
     last_seq: Option<&'a RawValue>,
     #[serde(borrow)]
@@ -244,13 +245,11 @@ pub(crate) fn line(text: &[u8]) -> Result<Change, FeedError> {
         RawLine {
             seq: Some(seq),
             id: Some(id),
+            changes: Some(mut revs),
+            removed,
             ..
         } => {
-            let mut revs = parsed.changes;
-            if revs.is_empty() {
-                return Err(malformed("a row names no revision", text));
-            }
-            if parsed.removed {
+            if removed.is_some_and(|removed| removed.get() == "true") && !revs.is_empty() {
                 revs.remove(0);
             }
             Ok(Change::Row(Row {

@@ -271,6 +271,9 @@ impl ChangesReader {
     fn takes(&self, row: &Row) -> bool {
         let (error, reason) = if !self.query.takes(&row.id) {
             return false;
+        } else if row.revs.is_empty() {
+            // There is nothing to replicate or to refuse.
+            return true;
         } else if self.id_max.is_some_and(|max| row.id.len() > max) {
             let reason = "the id has more bytes than max_document_id_length allows";
             ("id_too_long", reason)
@@ -312,22 +315,17 @@ fn interrupted(asked: &SentRequest, failed: BodyFailed, any_byte: bool) -> Inter
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
     use tokio::time::timeout;
 
     use super::*;
     use crate::changes::queue::{QueueLimits, bounded};
     use crate::testing::{Answer, Server, logger, replication};
 
-    #[tokio::test]
-    async fn documents_that_settee_filters_out_still_advance_the_checkpoint() {
-        let feed = "{\"seq\":1,\"id\":\"b\",\"changes\":[{\"rev\":\"1-b\"}]}\n{\"last_seq\":1}\n";
-        let source = Server::start(move |_| Answer::new(200, feed)).await;
-        let body = json!({"source": source.url(""), "target": "http://t/", "continuous": true,
-            "doc_ids": ["a"], "filter_at": "settee"});
-        let reader = ChangesReader {
+    fn reader(source: &Server, body: &Value) -> ChangesReader {
+        ChangesReader {
             source: source.endpoint(),
-            query: FeedQuery::new(&replication(&body).options),
+            query: FeedQuery::new(&replication(body).options),
             since: Seq::zero(),
             skipped: false,
             retries: 0,
@@ -336,7 +334,16 @@ mod tests {
             refused: Rc::new(|_| {}),
             subscription: None,
             log: logger(),
-        };
+        }
+    }
+
+    #[tokio::test]
+    async fn documents_that_settee_filters_out_still_advance_the_checkpoint() {
+        let feed = "{\"seq\":1,\"id\":\"b\",\"changes\":[{\"rev\":\"1-b\"}]}\n{\"last_seq\":1}\n";
+        let source = Server::start(move |_| Answer::new(200, feed)).await;
+        let body = json!({"source": source.url(""), "target": "http://t/", "continuous": true,
+            "doc_ids": ["a"], "filter_at": "settee"});
+        let reader = reader(&source, &body);
         let (producer, consumer) = bounded(QueueLimits::of(1, 1));
         let taken = tokio::select! {
             ended = reader.run(producer) => panic!("{ended:?}"),
@@ -344,5 +351,22 @@ mod tests {
         };
         let marker = Change::LastSeq(Seq::from_value(&1.into()));
         assert_eq!(taken.expect("a marker is queued"), [marker]);
+    }
+
+    #[tokio::test]
+    async fn users_and_channels_in_the_feed_of_sync_gateway_are_no_errors() {
+        let feed = r#"{"results":[{"seq":1,"id":"_user/a","changes":[]},
+            {"seq":2,"id":"d","changes":[{"rev":"2-x"}],"removed":["ch"]}],"last_seq":2}"#;
+        let source = Server::start(move |_| Answer::new(200, feed)).await;
+        let body = json!({"source": source.url(""), "target": "http://t/"});
+        let reader = reader(&source, &body);
+        let run_counters = Rc::clone(&reader.run_counters);
+        let (producer, consumer) = bounded(QueueLimits::of(1, 2));
+        let read = timeout(Duration::from_secs(60), reader.run(producer)).await;
+        read.expect("the feed ends").unwrap();
+        let rows = consumer.take(2).await.into_iter();
+        let revs = rows.filter_map(Change::into_row).map(|row| row.revs);
+        assert_eq!(revs.collect::<Vec<_>>(), [vec![], vec!["2-x".to_owned()]]);
+        assert_eq!(run_counters.stats().doc_write_failures, 0);
     }
 }

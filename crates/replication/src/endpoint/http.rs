@@ -68,6 +68,9 @@ impl From<Clients> for Current {
     }
 }
 
+/// A configuration whose files were read; empty if it is in force already.
+pub struct PreparedHttp(Option<Clients>);
+
 /// Locks a mutex. A panic under the lock leaves its data intact.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -120,19 +123,24 @@ impl Http {
         }
     }
 
-    /// Sets the configuration: timeouts, sessions and `redirects_to` for endpoints made from now on, the rest for
-    /// requests from now on. Reads files, see [`Http::new`].
+    /// Prepares a configuration for [`Http::configure`]. Reads files, see [`Http::new`]; changes nothing.
     ///
     /// # Errors
-    /// See [`Http::new`]; nothing is changed then.
-    pub fn configure(&self, config: HttpConfig) -> Result<(), HttpConfigError> {
+    /// See [`Http::new`].
+    pub fn prepare(&self, config: HttpConfig) -> Result<PreparedHttp, HttpConfigError> {
         let current = Arc::clone(&lock(&self.shared.clients).clients);
-        if current.config != config {
-            let clients = current.with(config)?;
+        let is_new = current.config != config;
+        let clients = is_new.then(|| current.with(config)).transpose()?;
+        Ok(PreparedHttp(clients))
+    }
+
+    /// Sets a prepared configuration: timeouts, sessions and `redirects_to` for endpoints made from now on, the rest
+    /// for requests from now on.
+    pub fn configure(&self, prepared: PreparedHttp) {
+        if let Some(clients) = prepared.0 {
             warn_of(&clients, &self.shared.logger);
             *lock(&self.shared.clients) = clients.into();
         }
-        Ok(())
     }
 
     /// Limits the connections of all replications together, for requests from now on.

@@ -6,6 +6,8 @@
 //!           has changed is never overwritten.
 //! SOURCE    couch_replicator_scheduler_job: find_replication_logs, compare_replication_logs,
 //!           do_checkpoint, update_checkpoint.
+//! DIFFERS   Of two logs of one session, CouchDB resumes at the source's: a target restored from a backup then lacks
+//!           what was written after it. Settee resumes at the older one.
 
 mod body;
 
@@ -27,8 +29,8 @@ use super::spec::Replication;
 /// Maximum number of sessions in a log.
 pub(crate) const HISTORY_MAX: usize = 50;
 
-/// The log of one side.
-#[derive(Clone, Debug)]
+/// The log of one side. The default is that of a run without checkpoints, which neither reads nor writes it.
+#[derive(Clone, Debug, Default)]
 pub struct CheckpointLog {
     /// The document's id, with `_local/`.
     pub(crate) id: String,
@@ -197,9 +199,7 @@ pub async fn find(endpoint: &Endpoint, ids: &LogIds<'_>) -> Result<CheckpointLog
     }
     let mut log = CheckpointLog {
         id,
-        rev: None,
-        is_older: false,
-        body: LogBody::default(),
+        ..CheckpointLog::default()
     };
     for older in ids.older().await? {
         if let Some(found) = read(endpoint, &format!("_local/{older}")).await? {
@@ -251,9 +251,16 @@ fn refused(reply: &Reply) -> LogError {
 /// Finds where to continue: the common history of both sides' logs.
 pub fn compare(source: &LogBody, target: &LogBody) -> CommonAncestor {
     if source.session_id == target.session_id {
+        // Sequences have no order; counters only grow. With equal ones it is the target's, which is written last.
+        let counted = |log: &LogBody| log.history.first().map(|entry| entry.stats);
+        let older = if counted(source) < counted(target) {
+            source
+        } else {
+            target
+        };
         return CommonAncestor {
-            start_seq: source.source_last_seq.clone().unwrap_or_default(),
-            history: source.history.clone(),
+            start_seq: older.source_last_seq.clone().unwrap_or_default(),
+            history: older.history.clone(),
         };
     }
     let (mut source, mut target) = (&*source.history, &*target.history);
@@ -279,7 +286,7 @@ pub fn compare(source: &LogBody, target: &LogBody) -> CommonAncestor {
 /// source's log and then the target's. Returns what both logs contain now.
 ///
 /// # Errors
-/// See [`CheckpointError`]. If only the target's log failed, the next run continues from the source's.
+/// See [`CheckpointError`]. If only the target's log failed, the next run continues from its previous one.
 pub async fn checkpoint(
     source: &mut Side,
     target: &mut Side,

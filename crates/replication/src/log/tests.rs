@@ -13,7 +13,8 @@ use crate::testing::{Answer, Received, Server, Then, endpoint, replication};
 fn entry(text: &str) -> Value {
     match text.split_once('@') {
         Some((session, seq)) => {
-            json!({"session_id": session, "recorded_seq": seq.parse::<u64>().unwrap()})
+            let seq: u64 = seq.parse().unwrap();
+            json!({"session_id": session, "recorded_seq": seq, "missing_checked": seq})
         }
         None => json!({"session_id": text}),
     }
@@ -63,11 +64,15 @@ fn a_log_on_only_one_side_is_not_a_checkpoint() {
 }
 
 #[test]
-fn logs_of_one_session_resume_at_the_sources_sequence() {
+fn logs_of_one_session_resume_at_the_sequence_of_the_older_one() {
     let source = log("s2@20", &["s2@20", "s1@10"]);
     check(&source, &source, "20", &["s2", "s1"]);
     let ahead = log("s2@40", &["s2@40", "s1@10"]);
-    check(&ahead, &source, "40", &["s2", "s1"]);
+    check(&ahead, &source, "20", &["s2", "s1"]);
+    check(&source, &ahead, "20", &["s2", "s1"]);
+    // Without counters, it is the target's.
+    let (ahead, behind) = (log("s2@40", &["s2"]), log("s2@20", &["s2"]));
+    check(&ahead, &behind, "20", &["s2"]);
 }
 
 #[test]

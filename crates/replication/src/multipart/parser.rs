@@ -4,10 +4,11 @@
 //!           bytes, its end, the end of the body.
 //! PROMISES  It never waits and never holds more than a piece, a delimiter and [`HEADERS_MAX`]. The bytes of a part
 //!           are slices of the pieces, except where a delimiter is split.
-//! SOURCE    RFC 2046, 5.1.1: text before the first delimiter and after the last is ignored.
+//! SOURCE    RFC 2046, 5.1.1: text before the first delimiter and after the last is ignored. As in CouchDB, lines end
+//!           with CRLF: CouchDB writes the name of an attachment unchanged into a header, line feeds included.
 
 use bytes::{Buf, Bytes};
-use memchr::memmem::Finder;
+use memchr::memmem::{self, Finder};
 
 /// Maximum number of bytes of one part's headers.
 pub(crate) const HEADERS_MAX: usize = 16 * 1024;
@@ -62,14 +63,10 @@ impl Headers {
     }
 
     fn parse(block: &[u8]) -> Result<Self, MultipartError> {
+        let block = str::from_utf8(block).map_err(|_| MultipartError::BadHeaders)?;
         let mut headers = Vec::new();
-        for line in block.split(|byte| *byte == b'\n') {
-            let line = line.strip_suffix(b"\r").unwrap_or(line);
-            if line.is_empty() {
-                continue;
-            }
-            let text = str::from_utf8(line).map_err(|_| MultipartError::BadHeaders)?;
-            let (name, value) = text.split_once(':').ok_or(MultipartError::BadHeaders)?;
+        for line in block.split("\r\n").filter(|line| !line.is_empty()) {
+            let (name, value) = line.split_once(':').ok_or(MultipartError::BadHeaders)?;
             headers.push((name.trim().to_owned(), value.trim().to_owned()));
         }
         Ok(Self(headers))
@@ -226,8 +223,8 @@ impl Parser {
             self.state = State::End;
             return Ok(true);
         }
-        match memchr::memchr(b'\n', &self.buffer) {
-            Some(at) if at <= PADDING_MAX => {
+        match memmem::find(&self.buffer, b"\r\n") {
+            Some(at) if at < PADDING_MAX => {
                 // The line end is kept: a part without headers begins with an empty line.
                 self.buffer.advance(at);
                 self.state = State::Headers;
@@ -239,15 +236,16 @@ impl Parser {
     }
 
     fn headers(&mut self) -> Result<Option<Piece>, MultipartError> {
-        let end = end_of_headers(&self.buffer);
-        if end.map_or(self.buffer.len(), |(at, _)| at) > HEADERS_MAX {
+        const END: &[u8] = b"\r\n\r\n";
+        let end = memmem::find(&self.buffer, END);
+        if end.unwrap_or(self.buffer.len()) > HEADERS_MAX {
             return Err(MultipartError::HeadersTooLong);
         }
-        let Some((at, length)) = end else {
+        let Some(at) = end else {
             return Ok(None);
         };
         let headers = Headers::parse(&self.buffer[..at])?;
-        self.buffer.advance(at + length);
+        self.buffer.advance(at + END.len());
         self.state = State::Body;
         Ok(Some(Piece::Headers(headers)))
     }
@@ -276,16 +274,6 @@ impl Parser {
             .map_or(0, |at| tail.len() - at);
         self.buffer.split_to(self.buffer.len() - kept)
     }
-}
-
-/// Returns where the headers end, and the length of the empty line that ends them. The block begins with the end of the
-/// delimiter's line.
-fn end_of_headers(block: &[u8]) -> Option<(usize, usize)> {
-    memchr::memchr_iter(b'\n', block).find_map(|at| match block.get(at + 1..)? {
-        [b'\n', ..] => Some((at, 2)),
-        [b'\r', b'\n', ..] => Some((at, 3)),
-        _ => None,
-    })
 }
 
 #[cfg(test)]
@@ -358,6 +346,17 @@ mod tests {
             parts(b"--xyz\r\nno header\r\n\r\n--xyz--", &[1000]),
             refused
         );
+    }
+
+    #[test]
+    fn the_name_of_an_attachment_may_have_line_feeds() {
+        for name in ["a\nb", "a\n\nb"] {
+            let header = format!("attachment; filename=\"{name}\"");
+            let body = format!("--xyz\r\nContent-Disposition: {header}\r\n\r\nx\r\n--xyz--");
+            let parts = parts(body.as_bytes(), &[7]).unwrap();
+            assert_eq!(parts[0].0.get("content-disposition"), Some(&*header));
+            assert_eq!(parts[0].1, b"x");
+        }
     }
 
     #[test]

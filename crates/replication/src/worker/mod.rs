@@ -54,7 +54,7 @@ pub struct Worker {
     pub target: Endpoint,
     /// Maximum concurrent single reads.
     pub reads: usize,
-    /// Maximum attempts of a single read.
+    /// Retries of a single read, or of the writes of a batch.
     pub retries: u32,
     /// Whether `_bulk_get` is used.
     pub use_bulk_get: bool,
@@ -63,6 +63,8 @@ pub struct Worker {
     /// How long to wait for a revision that the source announced but does not deliver.
     pub missing_doc_retry: Duration,
     pub run_counters: Rc<RunCounters>,
+    /// Documents counted as written by earlier runs, perhaps before the target was recreated.
+    pub unproven_writes: u64,
     /// Notified of refused documents.
     pub refused: RefusalListener,
     /// Wasted fractions of `_revs_diff` and `_bulk_get`.
@@ -123,7 +125,7 @@ impl Worker {
 
     /// Whether the target has accepted documents of this replication.
     fn has_written(&self) -> bool {
-        self.run_counters.stats().docs_written > 0
+        self.run_counters.stats().docs_written > self.unproven_writes
     }
 
     /// Returns whether to replicate a document.

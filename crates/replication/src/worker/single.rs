@@ -7,22 +7,22 @@
 //!           not arrived are requested. A document that the target may refuse is deferred until others were written;
 //!           the target's second answer decides. A request line stays below [`LINE_MAX`] bytes, or below what the
 //!           source accepts.
-//! SOURCE    `couch_replicator_worker:fetch_doc`, `couch_replicator_api_wrap:open_doc_revs`: waits, retries, and
-//!           `atts_since`.
+//! SOURCE    `couch_replicator_worker:fetch_doc`, `couch_replicator_api_wrap:open_doc_revs`: `atts_since`.
+//! DIFFERS   Retries are bounded in number and time like those of requests. CouchDB waits 1, 4, 16, 64 s, so that a
+//!           failing job may look healthy.
 
 use std::collections::VecDeque;
-use std::time::Duration;
 
 use rustc_hash::FxHashSet;
 use slog::{info, warn};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use super::Worker;
 use super::failed::DocFailed;
 use super::missing::Wanted;
 use super::open_revs::OpenRevs;
 use crate::crash::Crash;
-use crate::endpoint::{Backoff, HeaderValue, RENEWALS_MAX, Request, StatusCode, encode_doc_id};
+use crate::endpoint::{HeaderValue, RENEWALS_MAX, Request, StatusCode, encode_doc_id};
 use crate::open::db_info;
 use crate::refused::RefusedDoc;
 
@@ -30,8 +30,6 @@ use crate::refused::RefusedDoc;
 pub(crate) const LINE_MAX: usize = 7000;
 /// The lowest limit tried.
 const LINE_MIN: usize = 200;
-/// The waits before retries.
-const BACKOFF: Backoff = Backoff::new(Duration::from_secs(1), 4, Duration::from_secs(600));
 
 /// The result of reading a document.
 pub(super) struct Read<'a> {
@@ -104,7 +102,7 @@ impl Single<'_> {
     /// this way.
     async fn read_all(&mut self) -> Result<Option<Wanted>, Crash> {
         let mut said_before = self.said.take();
-        let (mut tries, mut backoff) = (self.worker.retries, BACKOFF);
+        let mut retries = self.worker.source.retries(self.worker.retries);
         let (mut waited_for_missing, mut waited_for_stub) = (false, false);
         let mut renewals = RENEWALS_MAX;
         while !self.open.is_empty() {
@@ -158,13 +156,13 @@ impl Single<'_> {
                 },
                 Err(DocFailed::Crash(crash)) => return Err(crash),
                 Err(failed) => {
-                    tries = tries.saturating_sub(1);
-                    if tries == 0 || failed == DocFailed::MissingStub {
+                    let wait = retries.next(Instant::now());
+                    let Some(wait) = wait.filter(|_| failed != DocFailed::MissingStub) else {
                         return Err(self.failed(failed).await);
-                    }
+                    };
                     warn!(self.worker.log, "a document is read again";
                         "document" => &self.id, "error" => %failed);
-                    backoff.wait()
+                    wait
                 }
             };
             sleep(pause).await;

@@ -15,21 +15,27 @@ use crate::testing::{Answer, Server, endpoint, logger};
 /// Timeout for required events.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Reads documents from a source and writes them to a target. Returns the counters.
-async fn replicated(source: &Server, target: &str, ids: &[&str]) -> Stats {
-    let worker = Worker {
-        source: source.endpoint(),
-        target: endpoint(target, |_, _| {}),
-        reads: ids.len(),
-        retries: 1,
+/// Returns a worker that reads three documents at a time.
+fn worker(source: Endpoint, target: Endpoint) -> Worker {
+    Worker {
+        source,
+        target,
+        reads: 3,
+        retries: 5,
         use_bulk_get: false,
         filter: None,
         missing_doc_retry: Duration::ZERO,
         run_counters: Rc::default(),
+        unproven_writes: 0,
         refused: Rc::new(|_| {}),
         averages: RefCell::default(),
         log: logger(),
-    };
+    }
+}
+
+/// Reads documents from a source and writes them to a target. Returns the counters.
+async fn replicated(source: &Server, target: &str, ids: &[&str]) -> Stats {
+    let worker = worker(source.endpoint(), endpoint(target, |_, _| {}));
     let wanted = ids
         .iter()
         .map(|id| Wanted::new(*id, vec!["1-x".to_owned()]));
@@ -103,4 +109,19 @@ async fn an_early_refusal_ends_an_upload_that_the_target_does_not_read() {
     };
     let (_client, stats) = tokio::join!(answering, replicated(&source, &url, &["a"]));
     assert_eq!(stats.doc_write_failures, 1);
+}
+
+#[tokio::test]
+async fn a_read_that_has_failed_for_half_the_health_threshold_is_not_retried() {
+    let server = Server::start(|_| Answer::new(500, "{}")).await;
+    let source = endpoint(&server.url(""), |_, settings| {
+        settings.health_threshold = Duration::ZERO;
+    });
+    let worker = worker(source, server.endpoint());
+    let singles = worker.singles(vec![Wanted::new("a", vec!["1-x".to_owned()])]);
+    let mut batch = WriteBatch::default();
+    let reading = timeout(PATIENCE, worker.read_single(singles, &mut batch));
+    let read = reading.await.expect("the read ends");
+    assert!(matches!(read, Err(Crash::OpenDocRevsFailed { .. })));
+    assert_eq!(server.lines().len(), 2, "the first failure is retried");
 }

@@ -137,7 +137,7 @@ async fn certificates_read_again_do_not_replace_a_newer_configuration() {
         cacert_reload_interval: Duration::from_secs(3600),
         ..config
     };
-    http.configure(newer.clone()).unwrap();
+    http.configure(http.prepare(newer.clone()).unwrap());
     let tasks = tokio::runtime::Handle::current().metrics();
     let read = async {
         while tasks.num_alive_tasks() > 0 {
