@@ -3,8 +3,8 @@
 //!
 //! SUMMARY   Four independent tasks: one writes statuses, one reports problems, one reads, one takes orders.
 //! PROMISES  Statuses are written at most once per [`WRITE_EVERY`], and reports at most once per [`REPORT_EVERY`], one
-//!           request at a time. Failed writes are repeated later, with the state at that time. With a new epoch
-//!           everything is reported again.
+//!           request at a time. Failed writes are repeated later, with the state at that time. With a new epoch, and
+//!           after a failover, everything is reported again.
 //! CALLED    Only started and stopped: its results are in [`ReplicatorApi`].
 //! LIMITS    [`STATUSES_MAX`] statuses in a request; an order for a missing job is retried for [`ORDER_WAIT`].
 
@@ -138,17 +138,18 @@ async fn write(api: ReplicatorApi, log: Logger) {
         log,
         "they do not learn the state of this one's replications",
     );
-    let mut told: Option<Epoch> = None;
+    let mut told = None;
     let (mut looked, mut looked_at) = (Instant::now(), system_time());
     loop {
         sleep(WRITE_EVERY).await;
         let Some(epoch) = fleet.epoch() else { continue };
-        if told != Some(epoch) {
+        let now = Some((epoch, states.lock().renumberings()));
+        if told != now {
             // An error means that the scheduler has ended: its successor reports all its jobs.
             let transient = api.transient().await.unwrap_or_default();
             states.lock().note_changed(transient);
             states.lock().note_all();
-            told = Some(epoch);
+            told = now;
         }
         if looked.elapsed() >= PROGRESS_EVERY {
             let since = std::mem::replace(&mut looked_at, system_time());

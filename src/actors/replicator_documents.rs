@@ -15,6 +15,7 @@ mod notes;
 mod outcome;
 mod upkeep;
 
+use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -90,6 +91,8 @@ pub(crate) struct ReplicatorDocuments {
     aside: JoinSet<()>,
     /// The task that follows the store.
     following: Option<SpawnHandle>,
+    /// The number of the last update that it has read.
+    last_read: Rc<Cell<u64>>,
     log: Logger,
     pid_guard: PidGuard,
 }
@@ -130,6 +133,7 @@ impl ReplicatorDocuments {
             fetches: Arc::new(Semaphore::new(FETCHES_MAX)),
             aside: JoinSet::new(),
             following: None,
+            last_read: Rc::default(),
             pid_guard,
         }
     }
@@ -142,7 +146,12 @@ impl ReplicatorDocuments {
         let counters = self.options.http.counters();
         counters.count(Counter::DbScans);
         counters.count(Counter::DocsDbsFound);
-        let following = follow(Rc::clone(&self.options), ctx.address(), self.log.clone());
+        let following = follow(
+            Rc::clone(&self.options),
+            ctx.address(),
+            Rc::clone(&self.last_read),
+            self.log.clone(),
+        );
         let following = ctx.spawn(wrap_future(following));
         if let Some(before) = self.following.replace(following) {
             ctx.cancel_future(before);
@@ -332,10 +341,6 @@ impl ReplicatorDocuments {
             None
         };
         let doc = document.id;
-        // A deletion counts even in a version that is not acted upon.
-        if document.deleted {
-            self.forget_kept(doc.clone(), ctx);
-        }
         let Some(reading) = reading else {
             self.settle(&doc);
             return Vec::new();
@@ -402,16 +407,6 @@ impl ReplicatorDocuments {
             drop(removed.await);
         }));
     }
-
-    fn forget_kept(&self, doc: String, ctx: &mut Context<Self>) {
-        let store = self.options.database.store.clone();
-        ctx.spawn(wrap_future(async move {
-            if let Ok(Some(_)) = store.kept(&doc).await {
-                // A failure is harmless: the document is gone.
-                drop(store.keep(&doc, None).await);
-            }
-        }));
-    }
 }
 
 /// Returns a random time between the two.
@@ -427,6 +422,7 @@ impl Actor for ReplicatorDocuments {
     fn started(&mut self, ctx: &mut Self::Context) {
         ctx.spawn(wrap_future(keep_small(
             Rc::clone(&self.options),
+            Rc::clone(&self.last_read),
             self.log.clone(),
         )));
         self.begin(ctx);

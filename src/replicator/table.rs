@@ -128,6 +128,8 @@ pub(crate) struct DocTable {
     rows: usize,
     /// The number of attempts to make a job of a document.
     attempts: u64,
+    /// The number of failovers noticed.
+    renumberings: u64,
 }
 
 impl DocTable {
@@ -198,13 +200,20 @@ impl DocTable {
 
     /// The scheduler has lost its jobs: all documents are read again. Ownership stays.
     pub fn forget_jobs(&mut self) {
-        self.change_all(|known| {
-            (known.row, known.job) = (None, None);
-            if let Some(owned) = &mut known.owned {
-                owned.seen = None;
-            }
-        });
+        self.change_all(|known| (known.row, known.job) = (None, None));
+        self.forget_seen();
         self.await_all();
+    }
+
+    /// After a failover the store has other sequence numbers, and may have lost writes: all documents are read again.
+    pub fn renumbered(&mut self) {
+        self.forget_seen();
+        self.renumberings += 1;
+    }
+
+    /// Returns how often the store was renumbered.
+    pub const fn renumberings(&self) -> u64 {
+        self.renumberings
     }
 
     /// Returns the number of documents without known progress, 0 before the store is open; `None` once lists are

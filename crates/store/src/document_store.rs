@@ -7,6 +7,7 @@
 //! CALLED    By HTTP and by actors, on any thread; never blocks.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -27,6 +28,9 @@ pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Se
 
 /// Returns another body for a document, or `None` to leave it unchanged.
 pub type Change = Box<dyn FnOnce(&Document) -> Option<String> + Send>;
+
+/// Returns another value for a document's job, given the kept one.
+pub type ChangeKept = Box<dyn FnOnce(Option<&str>) -> Option<String> + Send>;
 
 /// Notified of a store's documents, on the store's thread.
 pub trait Watcher: Send + Sync + fmt::Debug {
@@ -95,7 +99,7 @@ pub trait DocumentStore: Send + Sync + fmt::Debug {
     fn info(&self) -> Answer<'_, Info>;
 
     /// Writes all documents that do not conflict. Returns a result for each, in order; an edit sees those before it.
-    /// After an error none is written.
+    /// A document that did not exist begins without a value kept for its job. After an error none is written.
     fn edit(&self, edits: Vec<Edit>) -> Answer<'_, Vec<Result<Revision, Conflict>>>;
 
     /// Writes documents that do not exist. Returns a result for each, in order. After an error none is written.
@@ -122,12 +126,17 @@ pub trait DocumentStore: Send + Sync + fmt::Debug {
         Box::pin(async { Ok(kept.await?.pop().flatten()) })
     }
 
-    /// Keeps a value for a document's job, or removes it.
-    fn keep(&self, id: &str, value: Option<String>) -> Answer<'_, ()>;
+    /// Changes the value kept for a document's job, or removes it. No other write comes between.
+    fn change_kept(&self, id: &str, change: ChangeKept) -> Answer<'_, ()>;
 
-    /// Purges deleted documents: checks at most `limit` of those deleted after the update `after`, and removes those
+    /// Keeps a value for a document's job, or removes it.
+    fn keep(&self, id: &str, value: Option<String>) -> Answer<'_, ()> {
+        self.change_kept(id, Box::new(move |_| value))
+    }
+
+    /// Purges deleted documents: checks at most `limit` of those deleted by the updates `seqs`, and removes those
     /// deleted before `before`, in seconds since 1970.
-    fn purge(&self, before: u64, after: u64, limit: usize) -> Answer<'_, Purged>;
+    fn purge(&self, before: u64, seqs: RangeInclusive<u64>, limit: usize) -> Answer<'_, Purged>;
 
     /// Gives free space in the store back to the system, if there is much. Returns the number of bytes given back.
     fn compact(&self) -> Answer<'_, u64>;

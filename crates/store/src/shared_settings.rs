@@ -127,7 +127,7 @@ pub async fn take_overrides(
             continue;
         };
         if keys::is_shared(&section) && keys::refused_over_http(&section, &key).is_none() {
-            overlay.insert((section, key), value);
+            overlay.insert(keys::canonical((section, key)), value);
         } else {
             without_effect.push(format!("[{section}] {key}"));
         }

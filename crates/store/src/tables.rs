@@ -45,8 +45,25 @@ pub(super) trait DocumentTables {
         body: &str,
     ) -> Result<Revision, Self::Error>;
 
+    /// Returns the value kept for a document's job.
+    fn kept(&self, id: &str) -> Result<Option<String>, Self::Error>;
+
     /// Saves or removes the value kept for a document's job.
     fn keep(&mut self, id: &str, value: Option<&str>) -> Result<(), Self::Error>;
+
+    /// Replaces the value kept for a document's job by the one that `change` returns.
+    fn change_kept(
+        &mut self,
+        id: &str,
+        change: impl FnOnce(Option<&str>) -> Option<String>,
+    ) -> Result<(), Self::Error> {
+        let known = self.kept(id)?;
+        let value = change(known.as_deref());
+        if value == known {
+            return Ok(());
+        }
+        self.keep(id, value.as_deref())
+    }
 
     /// Replaces an existing document's body, if `change` returns another.
     fn change(
@@ -62,7 +79,7 @@ pub(super) trait DocumentTables {
     }
 
     /// Writes a document if its writer names the last revision. A missing or deleted document can be written, but not
-    /// deleted, without a revision.
+    /// deleted, without a revision. A document that did not exist begins without a value kept for its job.
     fn edit(&mut self, edit: Edit) -> Result<Result<Revision, Conflict>, Self::Error> {
         let known = self.document(&edit.id)?;
         let fits = match (&known, &edit.expected) {
@@ -71,6 +88,9 @@ pub(super) trait DocumentTables {
             (known, None) => !edit.deleted && known.as_ref().is_none_or(|known| known.deleted),
         };
         if fits {
+            if known.as_ref().is_none_or(|known| known.deleted) {
+                self.keep(&edit.id, None)?;
+            }
             self.save(&edit.id, known.as_ref(), edit.deleted, &edit.body)
                 .map(Ok)
         } else {

@@ -431,22 +431,6 @@ async fn a_document_whose_replication_has_completed_is_released() {
     })
     .await;
     assert!(run.guard.left().is_none(), "the claim has ended");
-    // Its deletion is heeded although no daemon owns it.
-    let kept = json!({"priority": 1}).to_string();
-    world.store.keep(&doc, Some(kept)).await.unwrap();
-    let deletion = Edit {
-        expected: Some(world.document(&doc).await.revision),
-        id: doc.clone(),
-        deleted: true,
-        body: "{}".to_owned(),
-    };
-    world.store.edit(vec![deletion]).await.unwrap()[0]
-        .clone()
-        .unwrap();
-    eventually("its kept settings are forgotten", || async {
-        world.store.kept(&doc).await.unwrap().is_none()
-    })
-    .await;
 }
 
 #[actix_rt::test]

@@ -5,6 +5,7 @@ mod fake;
 
 use std::sync::Arc;
 
+use futures_util::future::join;
 use serde_json::{Value, json};
 use settee_client::{BulkOrder, BulkOrderName, Health, JobSelection, JobsQuery, JobsSort, Problem};
 use slog::Discard;
@@ -17,10 +18,11 @@ use crate::actors::replicator_documents::ReplicatorDocuments;
 use crate::actors::replicator_documents::tests::{memory, options, scheduler};
 use crate::audit::AuditLog;
 use crate::messages::replication_job::{NewRun, RunningJob, StopJob};
+use crate::messages::replication_scheduler::LoseJob;
 use crate::metrics::Metrics;
 use crate::otp::RegisteredName;
 use crate::query_server::status::DaemonStatus;
-use crate::replicator::document::Person;
+use crate::replicator::document::{Person, doc_ref};
 use crate::replicator::kept::Kept;
 use crate::replicator::{DocState, DocStates, JobOrder, Page};
 use fake::FakeFleet;
@@ -46,7 +48,8 @@ impl Member {
         let (log, metrics) = (Logger::root(Discard, o!()), Metrics::new());
         let (store, states) = memory();
         // This daemon acts on all documents: ownership is not tested here.
-        let options = options(store, Arc::clone(&states));
+        let mut options = options(store, Arc::clone(&states));
+        options.identity = fleet.identity.clone();
         let scheduler = options.scheduler.clone();
         ReplicatorDocuments::new(options.clone(), PidGuard::new()).start();
         let name = DaemonName {
@@ -137,6 +140,12 @@ fn ann() -> Person {
         name: Some("ann".to_owned()),
         is_admin: true,
     }
+}
+
+/// Whether `a1` is listed as paused by ann.
+fn is_paused(jobs: &[Value]) -> bool {
+    let mut jobs = jobs.iter();
+    jobs.any(|job| job["document"] == "a1" && job["reason"] == "paused by ann")
 }
 
 /// Two daemons; the first has the jobs of `a1` and `a2`, the second that of `b1`.
@@ -271,10 +280,6 @@ async fn an_order_for_a_job_of_another_daemon_is_kept_and_carried_out_there() {
     assert_eq!(ordered.job["told"], "one.example:5984");
     let kept = two.api.database().store.kept("a1").await.unwrap();
     assert_eq!(&*Kept::read(&kept.unwrap()).paused.unwrap().by, "ann");
-    let is_paused = |jobs: &[Value]| {
-        jobs.iter()
-            .any(|job| job["document"] == "a1" && job["reason"] == "paused by ann")
-    };
     one.lists("the pause in its owner", &all(), is_paused).await;
     let recorded = async {
         while one.audit.page(1).total_rows == 0 {
@@ -331,6 +336,51 @@ async fn an_order_for_a_job_of_another_daemon_is_kept_and_carried_out_there() {
 }
 
 #[actix_rt::test]
+async fn an_order_for_a_job_that_has_moved_to_another_daemon_meanwhile_is_carried_out_there() {
+    let (_fleet, one, two) = two().await;
+    // The second daemon still has the job as well, and reports nothing.
+    two.epoch.send_replace(None);
+    two.write(&["a1"]).await;
+    let is_own = |job: &Value| job["document"] == "a1" && job["daemon"] == "two.example:5984";
+    two.lists("its job", &all(), |jobs| jobs.iter().any(is_own))
+        .await;
+    let job = two.api.job("a1", &Whose::All).await.unwrap();
+    let id = job["id"].as_str().unwrap();
+    let (scheduler, ann) = (two.scheduler.address(), ann());
+    let ordering = two.api.order(id, JobOrder::Pause, &Whose::All, &ann);
+    let losing = async {
+        let (id, doc) = (id.parse().unwrap(), doc_ref("a1"));
+        scheduler.send(LoseJob { id, doc }).await
+    };
+    // It is lost once the order has found it.
+    let (ordered, lost) = join(ordering, losing).await;
+    assert!(lost.unwrap());
+    assert!(ordered.unwrap().job["told"].is_string());
+    one.lists("the pause in its new owner", &all(), is_paused)
+        .await;
+}
+
+#[actix_rt::test]
+async fn after_a_failover_that_lost_statuses_all_are_written_and_read_again() {
+    let (fleet, one, two) = two().await;
+    fleet.lose_statuses();
+    for member in [&one, &two] {
+        member.states.lock().renumbered();
+    }
+    one.api
+        .order("a1", JobOrder::Pause, &Whose::All, &ann())
+        .await
+        .unwrap();
+    two.lists("a status with a lower number", &all(), is_paused)
+        .await;
+    let three = Member::start(&fleet, "three.example:5984", Epoch(3));
+    three.learn_of(&["a1", "a2", "b1"]);
+    three
+        .lists("all jobs", &all(), |jobs| jobs.len() == 3)
+        .await;
+}
+
+#[actix_rt::test]
 async fn a_transient_job_is_seen_and_cancelled_from_another_daemon_by_authorized_users_only() {
     let (fleet, one, two) = two().await;
     let body =
@@ -364,6 +414,33 @@ async fn a_transient_job_is_seen_and_cancelled_from_another_daemon_by_authorized
     })
     .await;
     assert!(fleet.has(&StatusOf::Transient(id.into())));
+}
+
+#[actix_rt::test]
+async fn every_daemon_refuses_a_call_for_the_job_of_a_document_or_of_another_user() {
+    let (_fleet, one, two) = two().await;
+    let body = |name: &str, worker_processes: u32| {
+        json!({"source": format!("http://u:secret@s.example/{name}"), "continuous": true,
+               "target": format!("http://t.example/{name}"), "worker_processes": worker_processes})
+    };
+    one.api.replicate(&body("x", 1), &ann()).await.unwrap();
+    two.lists("the transient job", &all(), |jobs| jobs.len() == 4)
+        .await;
+    let bob = Person {
+        name: Some("bob".to_owned()),
+        is_admin: false,
+    };
+    for (person, name, expected) in [
+        (ann(), "a1", Err("conflict")),
+        (bob, "x", Err("conflict")),
+        (ann(), "x", Ok(())),
+    ] {
+        for member in [&one, &two] {
+            let answer = member.api.replicate(&body(name, 2), &person).await;
+            let answer = answer.map(drop).map_err(|error| error.name());
+            assert_eq!(answer, expected, "{name}");
+        }
+    }
 }
 
 #[actix_rt::test]

@@ -31,6 +31,7 @@ use crate::replicator::selection::{Groups, JobFacts, Selection};
 use policy::schedule::{Level, Pause};
 use replication::id::ReplicationId;
 use store::Edit;
+use store::fleet::StatusOf;
 
 /// Maximum returned results.
 const RESULTS_MAX: usize = 10_000;
@@ -131,19 +132,13 @@ impl ReplicatorApi {
         let job = ToOrder::of(found);
         let ordered = self.order_batch(order, slice::from_ref(&job), person);
         let done = ordered.await?.pop().ok_or(ReplicatorError::Missing)??;
-        let job = match job.at {
-            Place::Here => self.shown(&self.info(&job.id.to_string()).await?),
-            Place::There(other) => {
-                let mut shown = other.shown_job().ok_or(ReplicatorError::Missing)?;
-                shown["told"] = match done {
-                    Ordered::Told(daemon) => (*daemon).into(),
-                    Ordered::Done | Ordered::Kept => Value::Null,
-                };
-                shown
-            }
-            Place::Document => return Err(ReplicatorError::Missing),
-        };
-        Ok(OrderedJob { job, before })
+        let mut shown = before.clone();
+        match done {
+            Ordered::Done => shown = self.shown(&self.info(&job.id.to_string()).await?),
+            Ordered::Told(daemon) => shown["told"] = (*daemon).into(),
+            Ordered::Kept => shown["told"] = Value::Null,
+        }
+        Ok(OrderedJob { job: shown, before })
     }
 
     /// Restarts a document without a job, if it failed or cannot start yet. Returns its previous state.
@@ -319,14 +314,29 @@ impl ReplicatorApi {
             .filter(|(job, result)| result.is_ok() && job.other().is_none())
             .collect();
         let ids = kept.iter().map(|(job, _)| job.id.clone()).collect();
-        let known = self.scheduler(OrderJobs { ids, order, by }).await?;
+        let ordering = OrderJobs {
+            ids,
+            order,
+            by: Arc::clone(&by),
+        };
+        let known = self.scheduler(ordering).await?;
+        // This daemon may have given away the other documents since the jobs were selected.
+        let gone = kept.iter().zip(&known).filter(|(_, is_known)| !**is_known);
+        let docs = gone.filter_map(|((job, _), _)| job.doc.as_deref());
+        let docs = docs.map(|doc| StatusOf::Document(doc.into())).collect();
+        let left = self.leave(AnyOrder::Job(order), docs, &by).await;
+        let mut left = left.into_iter();
         let mut done = kept.into_iter().zip(known).map(|((job, _), is_known)| {
-            // Another daemon owns the document, or will own it.
-            let is_kept = job.doc.is_some() && self.fleet().is_some();
-            match is_known {
-                true => Ok(Ordered::Done),
-                false if is_kept => Ok(Ordered::Kept),
-                false => Err(ReplicatorError::Missing),
+            if is_known {
+                return Ok(Ordered::Done);
+            }
+            let (Some(doc), Some(fleet)) = (&job.doc, self.fleet()) else {
+                return Err(ReplicatorError::Missing);
+            };
+            let owner = fleet.other(doc).map(|other| other.daemon);
+            match left.next().unwrap_or(Ok(false))? {
+                true => Ok(Ordered::Told(owner.unwrap_or_else(|| "unknown".into()))),
+                false => Ok(Ordered::Kept),
             }
         });
         let results = jobs.iter().zip(&results).map(|(job, result)| match job.at {
@@ -347,26 +357,21 @@ impl ReplicatorApi {
         doc: &str,
         by: &Arc<str>,
     ) -> ReplicatorResult<()> {
+        let (by, since) = (Arc::clone(by), system_time());
+        let restarted = self.fleet().map(|_| since);
+        // Runs in the store: other orders may change it at the same time.
+        let change = move |before: Option<&str>| {
+            let mut kept = before.map_or_else(Kept::default, Kept::read);
+            match order {
+                JobOrder::Pause => kept.paused = kept.paused.or(Some(Pause { by, since })),
+                JobOrder::Resume => kept.paused = None,
+                JobOrder::Restart => (kept.paused, kept.restarted) = (None, restarted),
+                JobOrder::Priority(level) => kept.priority = Level(level),
+            }
+            kept.text()
+        };
         let store = &self.database().store;
-        // Read from the store: other orders may have changed it since the job was selected.
-        let before = store.kept(doc).await?;
-        let before = before.map_or_else(Kept::default, |text| Kept::read(&text));
-        let mut kept = before.clone();
-        match order {
-            JobOrder::Pause => {
-                let (by, since) = (Arc::clone(by), system_time());
-                kept.paused = kept.paused.or(Some(Pause { by, since }));
-            }
-            JobOrder::Resume => kept.paused = None,
-            JobOrder::Restart => {
-                kept.paused = None;
-                kept.restarted = self.fleet().map(|_| system_time());
-            }
-            JobOrder::Priority(level) => kept.priority = Level(level),
-        }
-        if kept != before {
-            store.keep(doc, kept.text()).await?;
-        }
+        store.change_kept(doc, Box::new(change)).await?;
         Ok(())
     }
 

@@ -10,10 +10,10 @@ use super::{Job, ReplicatorApi, ReplicatorError, ReplicatorResult, Whose};
 use crate::actors::replicator_documents::identify;
 use crate::messages::replication_job::JobEnd;
 use crate::messages::replication_scheduler::{AddJob, AddJobError, GetJob, JobInfo};
-use crate::replicator::defaults;
 use crate::replicator::document::Person;
+use crate::replicator::{NAME, defaults};
 use replication::id::ReplicationId;
-use replication::spec::{CallBody, Replication, UserCtx};
+use replication::spec::{CallBody, DocRef, Replication, UserCtx};
 
 /// The result of a call of `_replicate`.
 #[derive(Clone, Debug)]
@@ -59,6 +59,7 @@ impl ReplicatorApi {
 
     async fn start(&self, replication: Replication) -> ReplicatorResult<Replicated> {
         let id = self.identify(&replication).await?;
+        self.refuse_others(&id, &replication.user).await?;
         let is_continuous = replication.options.continuous;
         let (waiter, end) = oneshot::channel();
         let order = AddJob {
@@ -79,6 +80,29 @@ impl ReplicatorApi {
             Ok(JobEnd::Stopped) => Err(ReplicatorError::Cancelled),
             Err(_) => Err(ReplicatorError::ShuttingDown),
         }
+    }
+
+    /// Refuses a replication that another daemon has for a document or another user. The scheduler does so for the jobs
+    /// of this daemon.
+    async fn refuse_others(&self, id: &ReplicationId, user: &UserCtx) -> ReplicatorResult<()> {
+        let Ok(Job::Other(other)) = self.find(&id.to_string(), &Whose::All).await else {
+            return Ok(());
+        };
+        let by = other.status.doc().map(|doc| DocRef {
+            database: NAME.to_owned(),
+            id: doc.to_owned(),
+        });
+        let owner = other.job().and_then(|job| job.user.as_deref());
+        let is_admin = user.roles.iter().any(|role| role == "_admin");
+        let may_start = is_admin || owner == user.name.as_deref();
+        // A transient job may have ended with its daemon.
+        if by.is_none() && (may_start || other.lost.is_some()) {
+            return Ok(());
+        }
+        let id = id.clone();
+        Err(ReplicatorError::Taken(
+            AddJobError::Taken { id, by }.to_string(),
+        ))
     }
 
     /// Cancels a job, which only its owner and administrators can see; one of another daemon through that daemon.

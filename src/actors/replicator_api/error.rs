@@ -36,7 +36,7 @@ pub(crate) enum ReplicatorError {
     /// There is no such job.
     #[error("missing")]
     Missing,
-    /// The id belongs to a document's job.
+    /// The id belongs to a document's job, or to another user's.
     #[error("{0}")]
     Taken(String),
     /// The job belongs to a daemon with an expired lease, and is unreachable now. Worth a retry.

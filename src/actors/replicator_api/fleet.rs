@@ -91,6 +91,8 @@ struct Memory {
     daemons: BTreeMap<Epoch, DaemonRow>,
     /// The greatest status number read from each epoch.
     numbers: BTreeMap<Epoch, u64>,
+    /// The number of failovers before `numbers` were read.
+    renumberings: u64,
     transient: BTreeMap<Arc<str>, Arc<OtherStatus>>,
     /// This daemon's latest report.
     own_report: Option<Report>,
@@ -230,6 +232,7 @@ impl Fleet {
 
     async fn read_alone(&self) -> Result<(), StoreError> {
         let (began, store) = (Instant::now(), &self.options.store);
+        self.note_renumbering();
         self.note_daemons(store.daemons().await?);
         loop {
             let numbers = lock(&self.memory).numbers.clone();
@@ -247,6 +250,15 @@ impl Fleet {
         }
         lock(&self.memory).read = Some(began);
         Ok(())
+    }
+
+    /// After a failover all statuses are read again: their numbers may be lower.
+    fn note_renumbering(&self) {
+        let renumberings = self.states.lock().renumberings();
+        let mut memory = lock(&self.memory);
+        if std::mem::replace(&mut memory.renumberings, renumberings) != renumberings {
+            memory.numbers.clear();
+        }
     }
 
     fn note_daemons(&self, daemons: Vec<(Daemon, usize)>) {

@@ -37,7 +37,7 @@ struct OrderBody {
 pub(super) enum Ordered {
     /// It is done.
     Done,
-    /// It was left for the daemon with this address.
+    /// It was left for the daemon with this address; `unknown` if that has not reported the job yet.
     Told(Arc<str>),
     /// No daemon has the job: its next owner applies the stored settings.
     Kept,
@@ -111,16 +111,13 @@ pub(crate) fn sent(order: &Order) -> (Sender, &'static str) {
 
 impl ReplicatorApi {
     /// Stores the settings that an order changes in jobs of other daemons, and leaves the order for those daemons.
-    /// Returns one result for each of `others`; none without a fleet.
+    /// Returns one result for each of `others`.
     pub(super) async fn order_others(
         &self,
         order: AnyOrder,
         others: Vec<&OtherJob>,
         by: &Arc<str>,
     ) -> Vec<Outcome> {
-        let Some(fleet) = self.fleet().filter(|_| !others.is_empty()) else {
-            return Vec::new();
-        };
         let keeping = others.iter().map(|other| async {
             let (Some(doc), AnyOrder::Job(order)) = (other.status.doc(), order) else {
                 return Ok(());
@@ -128,34 +125,43 @@ impl ReplicatorApi {
             self.keep(order, doc, by).await
         });
         let kept: Vec<ReplicatorResult<()>> = join_all(keeping).await;
-        let body = order.body(by, fleet.address());
-        let orders = others
+        let of = others
             .iter()
             .zip(&kept)
             .filter(|(_, kept)| kept.is_ok())
-            .map(|(other, _)| Order {
-                of: other.status.of.clone(),
-                body: body.clone(),
-            });
-        let mut left = fleet
-            .options
-            .store
-            .leave_orders(orders.collect())
-            .await
-            .map(Vec::into_iter);
+            .map(|(other, _)| other.status.of.clone());
+        let mut left = self.leave(order, of.collect(), by).await.into_iter();
         let results = others.iter().zip(kept).map(|(other, kept)| {
             kept?;
-            let is_left = match &mut left {
-                Ok(left) => left.next().unwrap_or(false),
-                Err(error) => return Err(error.clone().into()),
-            };
-            match is_left {
+            match left.next().unwrap_or(Ok(false))? {
                 true => Ok(Ordered::Told(Arc::clone(&other.daemon))),
                 false if order.is_kept(other) => Ok(Ordered::Kept),
                 false => Err(ReplicatorError::Unowned),
             }
         });
         results.collect()
+    }
+
+    /// Leaves an order for the daemons that have these jobs. Returns for each whether there is one; nothing without a
+    /// fleet.
+    pub(super) async fn leave(
+        &self,
+        order: AnyOrder,
+        of: Vec<StatusOf>,
+        by: &str,
+    ) -> Vec<ReplicatorResult<bool>> {
+        let Some(fleet) = self.fleet().filter(|_| !of.is_empty()) else {
+            return Vec::new();
+        };
+        let (count, body) = (of.len(), order.body(by, fleet.address()));
+        let orders = of.into_iter().map(|of| {
+            let body = body.clone();
+            Order { of, body }
+        });
+        match fleet.options.store.leave_orders(orders.collect()).await {
+            Ok(left) => left.into_iter().map(Ok).collect(),
+            Err(error) => vec![Err(error.into()); count],
+        }
     }
 
     /// Executes an order that another daemon left. Returns the result; `None` if the job does not exist, or not yet.

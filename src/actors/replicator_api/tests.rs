@@ -1,6 +1,7 @@
 //! Lists and orders of many jobs, with a real scheduler that starts none.
 
 use actix::Actor;
+use futures_util::future::join_all;
 use serde_json::json;
 use settee_client::{BulkOrder, BulkOrderName, JobSelection, JobsQuery, JobsSort};
 
@@ -119,6 +120,26 @@ async fn an_order_keeps_the_pause_that_another_order_has_just_saved() {
     assert_eq!(
         (&*kept.paused.unwrap().by, kept.priority),
         ("ben", Level(5))
+    );
+}
+
+#[actix_rt::test]
+async fn orders_given_at_the_same_time_are_all_saved() {
+    let api = start(1).await;
+    let ann = Person {
+        name: Some("ann".to_owned()),
+        is_admin: true,
+    };
+    let order = |order| api.order("d00000", order, &Whose::All, &ann);
+    let orders = [JobOrder::Pause, JobOrder::Priority(5)].map(order);
+    for ordered in join_all(orders).await {
+        ordered.unwrap();
+    }
+    let store = &api.database().store;
+    let kept = Kept::read(&store.kept("d00000").await.unwrap().unwrap());
+    assert_eq!(
+        (&*kept.paused.unwrap().by, kept.priority),
+        ("ann", Level(5))
     );
 }
 

@@ -15,7 +15,7 @@ use futures_util::future::join_all;
 use futures_util::stream;
 use slog::{Logger, warn};
 
-use super::job::{ToAdd, add, identify};
+use super::job::{STORE_WAIT, ToAdd, add, identify, is_current};
 use super::notes::{JobNotes, Noted};
 use super::{Document, DocumentsOptions, ReplicatorDocuments, StepEnd};
 use crate::messages::fleet_member::{DocStopped, JoinFleet, OwnedChange, OwnedChanges};
@@ -23,7 +23,7 @@ use crate::messages::replication_scheduler::{ADDS_MAX, LoseJob, RemoveJob};
 use crate::otp::Tell;
 use crate::replicator::document::doc_ref;
 use crate::replicator::lease::DocLease;
-use crate::replicator::table::{ClaimWork, Event, Row, Taken, Wish};
+use crate::replicator::table::{ClaimWork, Event, Taken, Wish};
 use crate::replicator::wish::Reading;
 use policy::ownership::{Claim, DocId, Epoch};
 use replication::id::ReplicationId;
@@ -32,9 +32,6 @@ use store::{Store, StoreError};
 
 /// Documents read at a time.
 const BATCH: usize = ADDS_MAX;
-
-/// How long to wait after a failure of the store.
-const STORE_WAIT: Duration = Duration::from_secs(1);
 
 /// State that exists only if the store is shared.
 pub(super) struct FleetPart {
@@ -125,15 +122,6 @@ pub(super) async fn add_owned(
         }
         sleep(STORE_WAIT).await;
     }
-}
-
-/// Whether a job's document is still owned, and no later version requests something else.
-fn is_current(options: &DocumentsOptions, job: &ToAdd) -> bool {
-    let lease = job.owned.as_ref();
-    let is_of_row = |row: &Row| Arc::ptr_eq(&row.replication, &job.replication);
-    let states = &options.database.states;
-    lease.is_some_and(|(lease, _)| lease.holds())
-        && states.lock().row(&job.doc).is_some_and(is_of_row)
 }
 
 /// Records the replications of an epoch's jobs in the store.

@@ -3,6 +3,7 @@
 //! LIMITS    Reads [`BATCH`] documents at a time, and the next ones once the scheduler has the jobs of these: a start
 //!           with many documents makes no burst.
 
+use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -23,10 +24,11 @@ const STORE_WAIT: Duration = Duration::from_secs(5);
 /// Interval between attempts to open an existing store, which another service may be using.
 const OPEN_WAIT: Duration = Duration::from_secs(30);
 
-/// Follows the store's updates.
+/// Follows the store's updates. `last_read` is the number of the last one that the actor has handled.
 pub(super) async fn follow(
     options: Rc<DocumentsOptions>,
     to: Addr<ReplicatorDocuments>,
+    last_read: Rc<Cell<u64>>,
     log: Logger,
 ) {
     let store = options.database.store.clone();
@@ -37,14 +39,20 @@ pub(super) async fn follow(
     let mut is_told = false;
     loop {
         updates.mark_unchanged();
+        last_read.set(since);
         let changes = match options.identity.get(&store).await {
             Ok(_) => store.changes(since, BATCH).await,
             Err(error) => Err(error),
         };
         match changes {
             // The numbering has changed: everything is reread.
-            Ok(changes) if since > 0 && changes.mark != mark => since = 0,
+            Ok(changes) if !mark.is_empty() && changes.mark != mark => {
+                (since, mark) = (0, changes.mark);
+                options.database.states.lock().renumbered();
+            }
             Ok(changes) if changes.documents.is_empty() => {
+                (since, mark) = (changes.update_seq, changes.mark);
+                last_read.set(since);
                 if updates.changed().await.is_err() {
                     return;
                 }

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use actix_rt::time::sleep;
+
 use super::{Attempt, DocumentsOptions, Event, StepEnd};
 use crate::actors::replication_scheduler::ReplicationScheduler;
 use crate::messages::replication_scheduler::{AddJob, AddJobError, AddJobs};
@@ -10,16 +12,20 @@ use crate::otp::RegisteredName;
 use crate::replicator::kept::Kept;
 use crate::replicator::lease::DocLease;
 use crate::replicator::past::{self, Past};
-use crate::replicator::table::{ClaimWork, NotYet, Taken};
+use crate::replicator::table::{ClaimWork, NotYet, Row, Taken};
 use replication::crash::Crash;
 use replication::endpoint::HttpSettings;
 use replication::filter::fetch_code;
 use replication::id::{ReplicationId, replication_id};
 use replication::spec::Replication;
+use store::StoreError;
 use store::fleet::JobRow;
 
 /// How long to wait for a scheduler that is restarting.
 const SCHEDULER_WAIT: Duration = Duration::from_secs(1);
+
+/// How long to wait after a failure of the store.
+pub(super) const STORE_WAIT: Duration = Duration::from_secs(1);
 
 /// A job to add to the scheduler.
 pub(super) struct ToAdd {
@@ -71,17 +77,32 @@ impl ToAdd {
     }
 }
 
-/// Adds jobs to the scheduler with their kept settings, for a daemon that owns every document.
+/// Whether this daemon may still act on a job's document, and no later version requests something else.
+pub(super) fn is_current(options: &DocumentsOptions, job: &ToAdd) -> bool {
+    let lease = job.owned.as_ref();
+    let is_of_row = |row: &Row| Arc::ptr_eq(&row.replication, &job.replication);
+    let states = &options.database.states;
+    lease.is_none_or(|(lease, _)| lease.holds())
+        && states.lock().row(&job.doc).is_some_and(is_of_row)
+}
+
+/// Adds jobs to the scheduler with their kept settings, for a daemon that owns every document. Retries while the store
+/// fails: a paused job must not run.
 pub(super) async fn add_kept(options: &DocumentsOptions, jobs: Vec<ToAdd>) -> Vec<StepEnd> {
-    let docs = jobs.iter().map(|job| job.doc.clone()).collect();
-    let kept = options.database.store.kept_of(docs).await;
-    let kept = kept
-        .unwrap_or_default()
-        .into_iter()
-        .map(|kept| JobRow { kept, past: None });
-    // If the store fails, jobs are added without their settings.
-    let rows = kept.chain(std::iter::repeat_with(JobRow::default));
-    add(&options.scheduler, jobs.into_iter().zip(rows).collect()).await
+    let kept = loop {
+        let docs = jobs.iter().map(|job| job.doc.clone()).collect();
+        match options.database.store.kept_of(docs).await {
+            Ok(kept) => break kept,
+            Err(StoreError::Closed) => return jobs.into_iter().map(|job| job.done(None)).collect(),
+            Err(_) => sleep(STORE_WAIT).await,
+        }
+    };
+    let rows = kept.into_iter().map(|kept| JobRow { kept, past: None });
+    let jobs = jobs.into_iter().zip(rows);
+    let (current, former): (Vec<_>, Vec<_>) = jobs.partition(|(job, _)| is_current(options, job));
+    let mut done = add(&options.scheduler, current).await;
+    done.extend(former.into_iter().map(|(job, _)| job.done(None)));
+    done
 }
 
 /// Adds at most [`ADDS_MAX`](crate::messages::replication_scheduler::ADDS_MAX) jobs to the scheduler, under the
@@ -95,7 +116,7 @@ pub(super) async fn add(
         match scheduler.address().send(AddJobs(orders)).await {
             Ok(results) => break results,
             // The scheduler is restarting.
-            Err(_) => actix_rt::time::sleep(SCHEDULER_WAIT).await,
+            Err(_) => sleep(SCHEDULER_WAIT).await,
         }
     };
     if results.contains(&Err(AddJobError::ShuttingDown)) {

@@ -97,6 +97,16 @@ fn version(seq: u64) -> Document {
     }
 }
 
+/// Creates the document of a version.
+fn creation(document: &Document) -> Edit {
+    Edit {
+        id: document.id.clone(),
+        expected: None,
+        deleted: false,
+        body: document.body.clone(),
+    }
+}
+
 fn requested(document: &Document) -> Arc<Replication> {
     Arc::new(asked_by(&document.id, &members(document)).unwrap())
 }
@@ -105,13 +115,7 @@ fn requested(document: &Document) -> Arc<Replication> {
 async fn a_delayed_error_does_not_replace_the_final_state_of_a_document() {
     let (store, states) = memory();
     let (options, document) = (Rc::new(options(store.clone(), states)), version(1));
-    let edit = Edit {
-        id: document.id.clone(),
-        expected: None,
-        deleted: false,
-        body: document.body.clone(),
-    };
-    store.edit(vec![edit]).await.unwrap();
+    store.edit(vec![creation(&document)]).await.unwrap();
     let completed = Outcome::Completed {
         stats: json!({}),
         id: "x".to_owned(),
@@ -231,7 +235,7 @@ async fn a_start_reads_the_kept_state_of_jobs_in_batches() {
     let paused = json!({"paused": {"by": "ann", "since": 1}}).to_string();
     store.keep("d7", Some(paused)).await.unwrap();
 
-    let (store, asked) = counted(store);
+    let (store, asked) = counted(store, 0);
     let options = options(store, states);
     let scheduler = options.scheduler.clone();
     let documents = ReplicatorDocuments::new(options, PidGuard::new()).start();
@@ -244,5 +248,47 @@ async fn a_start_reads_the_kept_state_of_jobs_in_batches() {
     let requests = asked.lock().unwrap().clone();
     assert_eq!(requests.iter().sum::<usize>(), DOCUMENTS);
     assert!(requests.len() <= 3, "{requests:?}");
+    drop(documents);
+}
+
+#[actix_rt::test]
+async fn a_job_is_paused_even_if_the_store_fails_before_it_is_added() {
+    let (store, states) = memory();
+    store.edit(vec![creation(&version(1))]).await.unwrap();
+    let paused = json!({"paused": {"by": "ann", "since": 1}}).to_string();
+    store.keep("d", Some(paused)).await.unwrap();
+    let options = options(counted(store, 1).0, states);
+    let scheduler = options.scheduler.clone();
+    let documents = ReplicatorDocuments::new(options, PidGuard::new()).start();
+    let census = || async { scheduler.address().send(GetCounts).await.unwrap().census };
+    eventually("it is a job", || async { census().await.total == 1 }).await;
+    assert_eq!(census().await.paused, 1);
+    drop(documents);
+}
+
+#[actix_rt::test]
+async fn a_deletion_is_not_purged_before_its_job_is_removed() {
+    let (store, states) = memory();
+    let created = store.edit(vec![creation(&version(1))]).await.unwrap();
+    let (config, watched) = watch::channel(Arc::new(Config::default()));
+    let options = DocumentsOptions {
+        config: watched,
+        ..options(store.clone(), states)
+    };
+    let scheduler = options.scheduler.clone();
+    let documents = ReplicatorDocuments::new(options, PidGuard::new()).start();
+    let census = || async { scheduler.address().send(GetCounts).await.unwrap().census };
+    eventually("it is a job", || async { census().await.total == 1 }).await;
+    let mut purging = Config::default();
+    purging.store.deleted_kept_for = Duration::ZERO;
+    // The store gets the purge next after the deletion.
+    config.send_replace(Arc::new(purging));
+    let deletion = Edit {
+        expected: created[0].clone().ok(),
+        deleted: true,
+        ..creation(&version(1))
+    };
+    store.edit(vec![deletion]).await.unwrap();
+    eventually("no job", || async { census().await.total == 0 }).await;
     drop(documents);
 }

@@ -1,8 +1,10 @@
 //! Keeps the store small: purges deleted documents after `[store] deleted_kept_for`, then compacts the file.
 //!
 //! PROMISES  A request to the store waits for at most [`PURGE_BATCH`] purges, or for one compaction, of which there
-//!           is at most one per [`COMPACT_WAIT`]. The store is not opened for this.
+//!           is at most one per [`COMPACT_WAIT`]. A deletion is purged only after it was read, which removes its job.
+//!           The store is not opened for this.
 
+use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -22,7 +24,11 @@ const PURGE_WAIT: (Duration, Duration) = (Duration::from_secs(1), Duration::from
 const COMPACT_WAIT: Duration = Duration::from_secs(10);
 
 /// Waits until the store is open, and keeps it small until it is closed.
-pub(super) async fn keep_small(options: Rc<DocumentsOptions>, log: Logger) {
+pub(super) async fn keep_small(
+    options: Rc<DocumentsOptions>,
+    last_read: Rc<Cell<u64>>,
+    log: Logger,
+) {
     let store = &options.database.store;
     let mut config = options.config.clone();
     let mut compacted: Option<Instant> = None;
@@ -37,9 +43,11 @@ pub(super) async fn keep_small(options: Rc<DocumentsOptions>, log: Logger) {
         let before = unix_now()
             .saturating_sub(kept_for.as_secs())
             .saturating_add(1);
+        let until = last_read.get();
+        let is_behind = store.updates().borrow().is_some_and(|seq| seq > until);
         let is_early = compacted.is_some_and(|at| at.elapsed() < COMPACT_WAIT);
         let done = async {
-            is_due |= purge(store, before, &log).await? > 0;
+            is_due |= purge(store, before, until, &log).await? > 0;
             if is_due && !is_early {
                 let count = store.compact().await?;
                 (is_due, compacted) = (false, Some(Instant::now()));
@@ -60,7 +68,12 @@ pub(super) async fn keep_small(options: Rc<DocumentsOptions>, log: Logger) {
         let wait = if is_due {
             COMPACT_WAIT
         } else {
-            kept_for.clamp(PURGE_WAIT.0, PURGE_WAIT.1)
+            let most = if is_behind {
+                COMPACT_WAIT
+            } else {
+                PURGE_WAIT.1
+            };
+            kept_for.clamp(PURGE_WAIT.0, most)
         };
         tokio::select! {
             () = sleep(wait) => {}
@@ -71,14 +84,14 @@ pub(super) async fn keep_small(options: Rc<DocumentsOptions>, log: Logger) {
     }
 }
 
-/// Purges documents deleted before a time, in seconds since 1970. Returns their number.
-async fn purge(store: &Store, before: u64, log: &Logger) -> Result<usize, StoreError> {
-    let (mut removed, mut after) = (0, 0);
+/// Purges documents deleted before a time, in seconds since 1970, up to the update `until`. Returns their number.
+async fn purge(store: &Store, before: u64, until: u64, log: &Logger) -> Result<usize, StoreError> {
+    let (mut removed, mut next) = (0, 0);
     loop {
-        let purged = store.purge(before, after, PURGE_BATCH).await?;
+        let purged = store.purge(before, next..=until, PURGE_BATCH).await?;
         removed += purged.removed;
         match purged.last {
-            Some(last) => after = last,
+            Some(last) => next = last + 1,
             None => break,
         }
     }

@@ -16,7 +16,7 @@ use policy::ownership::{Claim, DocId};
 pub(super) struct OwnedDoc {
     lease: Arc<DocLease>,
     /// The sequence number of the latest version seen, if any.
-    pub seen: Option<u64>,
+    seen: Option<u64>,
     /// The number of pieces of work that must end before the document can be released.
     under_way: usize,
     is_stopping: bool,
@@ -82,6 +82,14 @@ impl DocTable {
         };
         owned.seen = Some(seq);
         true
+    }
+
+    /// The next version of each document is acted on, whatever its number.
+    pub(super) fn forget_seen(&mut self) {
+        let known = self.known.values_mut();
+        for owned in known.filter_map(|known| known.owned.as_deref_mut()) {
+            owned.seen = None;
+        }
     }
 
     /// Returns the lease of a document that this daemon may act on.

@@ -213,6 +213,30 @@ fn after_a_failover_that_lost_updates_the_changes_feed_lists_everything_again() 
 }
 
 #[test]
+fn a_document_whose_last_edit_was_lost_in_a_failover_has_the_job_of_its_present_version() {
+    let server = Arc::new(Server::new(&[], |_| {}));
+    let database = TestDatabase::on(Arc::clone(&server));
+    let web = start(&database);
+    let to = |name: &str| json!({"source": "http://127.0.0.1:1/a", "target": format!("http://127.0.0.1:1/{name}"), "continuous": true});
+    let wait_for_target = |name: &str| {
+        wait_for(name, || {
+            let jobs = web.get("/_scheduler/jobs").json();
+            let target = jobs["jobs"][0]["target"].as_str();
+            target.is_some_and(|target| target.contains(name))
+        });
+    };
+    let rev = create(&web, "x", &to("before"));
+    wait_for_target("before");
+    server.back_up();
+    let mut edited = to("after");
+    edited["_rev"] = rev.into();
+    assert_eq!(put(&web, "/_replicator/x", &edited).status, 201);
+    wait_for_target("after");
+    server.fail_over();
+    wait_for_target("before");
+}
+
+#[test]
 fn pauses_and_priorities_lost_in_a_failover_are_rewritten_and_survive_a_restart() {
     let server = Arc::new(Server::new(&[], |_| {}));
     let database = TestDatabase::on(Arc::clone(&server));

@@ -80,10 +80,11 @@ pub(super) struct Batch<'w> {
 }
 
 /// The state of a document's job.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Debug)]
 struct Job {
     wanted: bool,
     owner: Option<Epoch>,
+    kept: Option<String>,
 }
 
 /// The documents, `_local/` documents and jobs that a batch is about, before its writes.
@@ -94,7 +95,7 @@ pub(super) struct Before {
     pub at: i64,
     pub documents: Vec<Row>,
     pub locals: Vec<Row>,
-    /// For each job: the document's id, whether a replication is wanted, and the owner.
+    /// For each job: the document's id, whether a replication is wanted, the owner, and the kept value.
     pub jobs: Vec<Row>,
 }
 
@@ -128,6 +129,11 @@ impl DocumentTables for Batch<'_> {
         Ok(revision)
     }
 
+    fn kept(&self, id: &str) -> Result<Option<String>, Infallible> {
+        let before = || self.jobs.get(id).and_then(|job| job.kept.clone());
+        Ok(self.kept.get(id).cloned().unwrap_or_else(before))
+    }
+
     fn keep(&mut self, id: &str, value: Option<&str>) -> Result<(), Infallible> {
         self.kept.insert(id.to_owned(), value.map(str::to_owned));
         Ok(())
@@ -152,6 +158,7 @@ impl<'w> Batch<'w> {
                 Job {
                     wanted: row.try_get(1)?,
                     owner: owner.map(epoch),
+                    kept: row.try_get(3)?,
                 },
             ))
         });
@@ -208,11 +215,13 @@ impl<'w> Batch<'w> {
             .collect()
     }
 
-    /// Returns the values kept for jobs by this batch, except removals for documents that had requested no replication.
-    pub fn kept(&self) -> Vec<Kept> {
+    /// Returns the values kept for jobs by this batch, except removals for documents that had requested no replication,
+    /// or that it writes: a failover that loses a document leaves the deleted one before it, with its value.
+    pub fn acknowledged(&self) -> Vec<Kept> {
+        let is_old = |id: &String| self.is_wanted(id) && !self.saved.contains(id);
         self.kept
             .iter()
-            .filter(|(id, value)| value.is_some() || self.is_wanted(id))
+            .filter(|(id, value)| value.is_some() || is_old(id))
             .map(|(id, value)| Kept {
                 doc: id.clone(),
                 value: value.clone(),
@@ -240,7 +249,10 @@ impl<'w> Batch<'w> {
             texts(|one| &one.body),
         ];
         let [save_locals, remove_locals] = self.local_statements();
-        let (kept, values): (Vec<_>, Vec<_>) = self.kept.clone().into_iter().unzip();
+        let kept = self.kept.clone().into_iter();
+        // A removal makes no row.
+        let kept = kept.filter(|(id, value)| value.is_some() || self.jobs.contains_key(id));
+        let (kept, values): (Vec<_>, Vec<_>) = kept.unzip();
         let (turned, asks) = self.turned(&saved);
         let begins = asks.contains(&true);
         let left: Vec<String> = turned

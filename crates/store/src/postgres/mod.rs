@@ -24,6 +24,7 @@ mod tls;
 mod writer;
 
 use std::collections::HashMap;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use child::watches;
@@ -32,7 +33,7 @@ use tokio::runtime::Builder;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_postgres::{Error, Row};
 
-use super::document_store::{Answer, Change, DocumentStore, Watcher};
+use super::document_store::{Answer, Change, ChangeKept, DocumentStore, Watcher};
 use super::documents::{Changes, Conflict, Document, Edit, Info, LocalDocument, Purged};
 use super::error::StoreError;
 use super::export::StoreSnapshot;
@@ -329,17 +330,20 @@ impl DocumentStore for PostgresStore {
         })
     }
 
-    fn keep(&self, id: &str, value: Option<String>) -> Answer<'_, ()> {
-        let id = id.to_owned();
-        self.write(vec![id.clone()], None, move |batch| {
-            sure(batch.keep(&id, value.as_deref()));
+    fn change_kept(&self, id: &str, change: ChangeKept) -> Answer<'_, ()> {
+        let (id, ids) = (id.to_owned(), vec![id.to_owned()]);
+        Box::pin(async move {
+            // It may have been acknowledged, and lost by a failover.
+            self.thread.keep_again(ids.clone()).await?;
+            let work = move |batch: &mut Batch<'_>| sure(batch.change_kept(&id, change));
+            self.write(ids, None, work).await
         })
     }
 
-    fn purge(&self, before: u64, after: u64, limit: usize) -> Answer<'_, Purged> {
+    fn purge(&self, before: u64, seqs: RangeInclusive<u64>, limit: usize) -> Answer<'_, Purged> {
         let request = move |reply| WriteRequest::Purge {
             before,
-            after,
+            seqs,
             limit,
             reply,
         };

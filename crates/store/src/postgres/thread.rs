@@ -101,8 +101,14 @@ impl StoreThread {
         }))
     }
 
-    /// Reads rows of documents' jobs, after rewriting those values acknowledged by this daemon that the database has
-    /// lost.
+    /// Rewrites those values acknowledged by this daemon that the database has lost for these documents' jobs.
+    pub async fn keep_again(&self, docs: Vec<String>) -> StoreResult<()> {
+        let shared = Arc::clone(&self.shared);
+        self.run(async move { keep_again(&shared, Some(&docs)).await })
+            .await
+    }
+
+    /// Reads rows of documents' jobs, after [`Self::keep_again`].
     pub fn read_kept<T: Send + 'static>(
         &self,
         sql: &'static str,
@@ -112,9 +118,7 @@ impl StoreThread {
         // Existing ids contain no NUL.
         docs.retain(|id| !id.contains('\0'));
         Box::pin(async move {
-            let (shared, ids) = (Arc::clone(&self.shared), docs.clone());
-            self.run(async move { keep_again(&shared, Some(&ids)).await })
-                .await?;
+            self.keep_again(docs.clone()).await?;
             self.read(sql, vec![Param::Texts(docs)], of).await
         })
     }

@@ -6,6 +6,7 @@
 //!           than [`REQUEST_MAX`], after the watcher was notified. A failed transaction writes nothing, unless the
 //!           connection was lost during the commit: then the outcome is unknown.
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot};
@@ -28,8 +29,8 @@ const LOCK: &str = "SELECT seq FROM settee.meta FOR UPDATE";
 
 const NOW: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
 
-const PURGE: &str = "WITH looked AS (SELECT id, seq, deleted_at FROM settee.docs WHERE deleted AND seq > $1 \
-     ORDER BY seq LIMIT $2), \
+const PURGE: &str = "WITH looked AS (SELECT id, seq, deleted_at FROM settee.docs WHERE deleted \
+     AND seq BETWEEN $1 AND $4 ORDER BY seq LIMIT $2), \
      gone AS (DELETE FROM settee.docs d USING looked l WHERE d.id = l.id AND d.seq = l.seq AND l.deleted_at < $3 \
      RETURNING d.id, d.seq), \
      jobs AS (DELETE FROM settee.jobs j USING gone g WHERE j.doc_id = g.id), \
@@ -53,7 +54,7 @@ pub(super) enum WriteRequest {
     /// As [`DocumentStore::purge`](crate::DocumentStore::purge).
     Purge {
         before: u64,
-        after: u64,
+        seqs: RangeInclusive<u64>,
         limit: usize,
         reply: oneshot::Sender<StoreResult<Purged>>,
     },
@@ -108,11 +109,12 @@ impl Writer {
                 }
                 Some(WriteRequest::Purge {
                     before,
-                    after,
+                    seqs,
                     limit,
                     reply,
                 }) => {
-                    let params = [after, limit as u64, before].map(Param::Number);
+                    let params = [*seqs.start(), limit as u64, before, *seqs.end()];
+                    let params = params.map(Param::Number);
                     // The caller may be gone: then the reply is dropped.
                     drop(reply.send(self.purge(&params, limit).await));
                 }
@@ -143,7 +145,7 @@ impl Writer {
                 Ok(Written {
                     seqs: (before.seq, batch.seq),
                     news: batch.news(),
-                    kept: batch.kept(),
+                    kept: batch.acknowledged(),
                 })
             })
             .await;
@@ -246,7 +248,7 @@ impl Writer {
 async fn begin(client: &Client, (documents, locals): &(Param, Param)) -> Result<Before, Error> {
     let sql_documents = format!("SELECT {COLUMNS} FROM settee.docs WHERE id = ANY($1)");
     // Locks the rows in the order that all transactions use.
-    let sql_jobs = "SELECT doc_id, wanted, owner FROM settee.jobs WHERE doc_id = ANY($1) \
+    let sql_jobs = "SELECT doc_id, wanted, owner, kept FROM settee.jobs WHERE doc_id = ANY($1) \
                     ORDER BY doc_id FOR UPDATE";
     let sql_locals = "SELECT id, number, body FROM settee.locals WHERE id = ANY($1)";
     // Pipelined; each sees everything committed before the lock was acquired.

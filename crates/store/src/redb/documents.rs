@@ -117,6 +117,10 @@ impl DocumentTables for Records<'_> {
         Ok(revision)
     }
 
+    fn kept(&self, id: &str) -> Result<Option<String>, Error> {
+        Ok(self.jobs.get(id)?.map(|value| value.value().to_owned()))
+    }
+
     fn keep(&mut self, id: &str, value: Option<&str>) -> Result<(), Error> {
         match value {
             Some(value) => drop(self.jobs.insert(id, value)?),

@@ -15,12 +15,13 @@ mod thread;
 mod unchanged;
 mod upkeep;
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use slog::Logger;
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::document_store::{Answer, Change, DocumentStore, Watcher};
+use super::document_store::{Answer, Change, ChangeKept, DocumentStore, Watcher};
 use super::documents::{Changes, Conflict, Document, Edit, Info, LocalDocument, Purged};
 use super::error::StoreError;
 use super::export::StoreSnapshot;
@@ -174,13 +175,13 @@ impl DocumentStore for RedbStore {
         self.read(move |tables| ids.iter().map(|id| tables.kept(id)).collect())
     }
 
-    fn keep(&self, id: &str, value: Option<String>) -> Answer<'_, ()> {
+    fn change_kept(&self, id: &str, change: ChangeKept) -> Answer<'_, ()> {
         let id = id.to_owned();
-        self.write(move |tables| tables.keep(&id, value.as_deref()))
+        self.write(move |tables| tables.change_kept(&id, change))
     }
 
-    fn purge(&self, before: u64, after: u64, limit: usize) -> Answer<'_, Purged> {
-        self.write(move |tables| tables.purge(before, after, limit))
+    fn purge(&self, before: u64, seqs: RangeInclusive<u64>, limit: usize) -> Answer<'_, Purged> {
+        self.write(move |tables| tables.purge(before, seqs, limit))
     }
 
     fn compact(&self) -> Answer<'_, u64> {

@@ -287,7 +287,7 @@ async fn an_export_replaces_the_whole_store() {
         let store = opened(place).await;
         assert_eq!(store.changes(0, 9999).await, first.changes(0, 9999).await);
         assert_eq!(store.info().await, first.info().await);
-        let purged = store.purge(u64::MAX, 0, 9999).await.unwrap();
+        let purged = store.purge(u64::MAX, 0..=u64::MAX, 9999).await.unwrap();
         assert_eq!(purged.removed, 700, "deletion times are kept");
     }
 }

@@ -6,7 +6,7 @@
 //!           writers wait no longer than [`COMPACT_DOCUMENTS_MAX`] implies.
 //! SOURCE    couch_db_updater: compaction. `purge` in couch_db differs: it takes revisions.
 
-use std::ops::Bound;
+use std::ops::RangeInclusive;
 
 use redb::{Database, ReadableDatabase, ReadableTable, ReadableTableMetadata};
 
@@ -27,12 +27,12 @@ impl Records<'_> {
     pub(super) fn purge(
         &mut self,
         before: u64,
-        after: u64,
+        seqs: RangeInclusive<u64>,
         limit: usize,
     ) -> Result<Purged, redb::Error> {
         let deaths: Vec<(u64, u64)> = self
             .deaths
-            .range::<u64>((Bound::Excluded(after), Bound::Unbounded))?
+            .range::<u64>(seqs)?
             .take(limit)
             .map(|entry| entry.map(|(seq, at)| (seq.value(), at.value())))
             .collect::<Result<_, _>>()?;

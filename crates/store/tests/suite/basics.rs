@@ -56,6 +56,17 @@ pub async fn edits_of_one_request_see_the_earlier_ones(place: &TestPlace) {
     assert_eq!(results[2], Err(Conflict));
 }
 
+/// A recreated document has no kept value of the deleted one.
+pub async fn a_recreated_document_has_no_kept_value_of_the_deleted_one(place: &TestPlace) {
+    let store = place.handle();
+    let first = one(&store, edit("a", None, "{}")).await.unwrap();
+    store.keep("a", Some("{}".to_owned())).await.unwrap();
+    let edits = vec![deletion("a", Some(first)), edit("a", None, "{}")];
+    let results = store.edit(edits).await.unwrap();
+    assert!(results.iter().all(Result::is_ok));
+    assert_eq!(store.kept("a").await.unwrap(), None);
+}
+
 /// Changes list each document once in the order of its last update.
 pub async fn changes_list_each_document_once_in_the_order_of_its_last_update(place: &TestPlace) {
     let store = place.handle();

@@ -1,16 +1,17 @@
-//! A store that counts the documents of each request for kept values, for tests.
+//! A store that counts the documents of each request for kept values, and fails the first ones, for tests.
 
+use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex};
 
 use tokio::sync::watch;
 
-use crate::Store;
-use crate::document_store::{Answer, Change, DocumentStore};
+use crate::document_store::{Answer, Change, ChangeKept, DocumentStore};
 use crate::documents::{Changes, Conflict, Document, Edit, Info, LocalDocument, Purged};
 use crate::export::StoreSnapshot;
 use crate::place::StorePlace;
 use crate::revision::Revision;
 use crate::tables::{Import, Imported};
+use crate::{Store, StoreError};
 use policy::ownership::Epoch;
 
 /// The number of documents of each request.
@@ -20,14 +21,16 @@ pub type KeptCounts = Arc<Mutex<Vec<usize>>>;
 struct CountedStore {
     store: Store,
     counts: KeptCounts,
+    failures: usize,
 }
 
-/// Returns a counting handle of a store, with its counts.
-pub fn counted(store: Store) -> (Store, KeptCounts) {
+/// Returns a counting handle of a store, with its counts. The first `failures` requests fail.
+pub fn counted(store: Store, failures: usize) -> (Store, KeptCounts) {
     let (counts, new_uuid) = (KeptCounts::default(), Arc::clone(&store.new_uuid));
     let counted = CountedStore {
         store,
         counts: Arc::clone(&counts),
+        failures,
     };
     let store = Arc::new(counted);
     (Store { store, new_uuid }, counts)
@@ -35,7 +38,14 @@ pub fn counted(store: Store) -> (Store, KeptCounts) {
 
 impl DocumentStore for CountedStore {
     fn kept_of(&self, ids: Vec<String>) -> Answer<'_, Vec<Option<String>>> {
-        self.counts.lock().unwrap().push(ids.len());
+        let requests = {
+            let mut counts = self.counts.lock().unwrap();
+            counts.push(ids.len());
+            counts.len()
+        };
+        if requests <= self.failures {
+            return Box::pin(async { Err(StoreError::Failed("a test".to_owned())) });
+        }
         self.store.kept_of(ids)
     }
 
@@ -109,12 +119,12 @@ impl DocumentStore for CountedStore {
         self.store.edit_local(id, expected, body)
     }
 
-    fn keep(&self, id: &str, value: Option<String>) -> Answer<'_, ()> {
-        self.store.keep(id, value)
+    fn change_kept(&self, id: &str, change: ChangeKept) -> Answer<'_, ()> {
+        self.store.change_kept(id, change)
     }
 
-    fn purge(&self, before: u64, after: u64, limit: usize) -> Answer<'_, Purged> {
-        self.store.purge(before, after, limit)
+    fn purge(&self, before: u64, seqs: RangeInclusive<u64>, limit: usize) -> Answer<'_, Purged> {
+        self.store.purge(before, seqs, limit)
     }
 
     fn compact(&self) -> Answer<'_, u64> {

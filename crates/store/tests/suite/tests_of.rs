@@ -10,6 +10,7 @@ macro_rules! store_suite {
             a_write_must_name_the_last_revision
             a_deleted_document_keeps_its_last_revision_and_can_be_recreated
             edits_of_one_request_see_the_earlier_ones
+            a_recreated_document_has_no_kept_value_of_the_deleted_one
             changes_list_each_document_once_in_the_order_of_its_last_update
             last_changes_returns_the_newest_changes_first
             a_change_applies_to_the_current_revision_or_not_at_all

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
+use crate::replicator::identity::ServerIdentity;
 use policy::ownership::{Claim, Claimed, Counts, DocId, Epoch, LEASE, ListedDoc, Reach};
 use store::StoreError;
 use store::document_store::Answer;
@@ -27,6 +28,8 @@ struct Tables {
 
 #[derive(Debug)]
 pub(super) struct FakeFleet {
+    /// Shared by all daemons, as with a shared store, so that they compute the same ids.
+    pub identity: ServerIdentity,
     tables: Mutex<Tables>,
     orders: watch::Sender<u64>,
 }
@@ -34,6 +37,7 @@ pub(super) struct FakeFleet {
 impl FakeFleet {
     pub fn new() -> Arc<Self> {
         Arc::new(Self {
+            identity: ServerIdentity::default(),
             tables: Mutex::default(),
             orders: watch::Sender::new(0),
         })
@@ -60,6 +64,13 @@ impl FakeFleet {
 
     pub fn set_lease(&self, epoch: Epoch, left: Option<Duration>) {
         self.tables().daemons.get_mut(&epoch).unwrap().lease = left;
+    }
+
+    /// Loses all statuses, as a failover may.
+    pub fn lose_statuses(&self) {
+        let mut tables = self.tables();
+        tables.statuses.clear();
+        tables.numbers.clear();
     }
 
     pub fn set_down(&self, is_down: bool) {
