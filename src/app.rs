@@ -168,10 +168,13 @@ impl DaemonBuilder {
             open_store(&changes.borrow().clone(), &states, &self.metrics, &log).await?;
         let shared = share(&store, is_open, self.sources.as_ref(), &current).await?;
         let database = Database::new(store, states, changes.clone());
+        let replicator_config = http_config(&changes.borrow().replicator);
+        let http = Http::beside(sockets.services.listening(), replicator_config, &log)?;
         let active = Rc::new(ActiveConfig {
             sources: RefCell::new(self.sources),
             shared,
             service_sockets: Rc::clone(&sockets.services),
+            http: http.clone(),
             manager_settings: {
                 let languages = self.languages;
                 let ports: Vec<u16> = sockets.bound().map(|at| at.port()).collect();
@@ -184,8 +187,6 @@ impl DaemonBuilder {
             set_log_level: self.set_log_level,
             certificate,
         });
-        let replicator_config = http_config(&changes.borrow().replicator);
-        let http = Http::beside(sockets.services.listening(), replicator_config, &log)?;
         // An arbiter panics if its thread or event loop cannot be created: this checks both first.
         blocking::run("replication", || ()).await?;
         watches::require(WATCHES_MIN)?;

@@ -283,6 +283,8 @@ impl StreamHandler<Input> for Client {
             let end = process.finish().await;
             if tells_end {
                 session.push_raw(&end.line().into());
+            }
+            if tells_end || !session.is_local() {
                 session.linger().await;
             }
         };
@@ -301,7 +303,8 @@ impl Handler<Stop> for Client {
                 if self.session.services.is_stopping() {
                     self.session.tell_of_shutdown();
                 }
-                self.session.set_phase(Phase::Over);
+                // Also while it lingers.
+                self.session.end();
             }
             // The client was accepted: its requests, including those about to arrive, are answered. Meanwhile it may
             // hand over its pipes: `end_in_order` checks the mode again.
@@ -339,8 +342,10 @@ impl Client {
 
     /// Ends; if the service ends, first reports each process that is still held.
     fn end_after_notice(&mut self, over: bool, ctx: &mut Context<Self>) {
-        let is_told = !over && self.session.services.is_stopping() && self.session.holds();
-        if !is_told || self.session.tell_of_shutdown() && self.session.is_local() {
+        if !over && self.session.services.is_stopping() {
+            self.session.tell_of_shutdown();
+        }
+        if over || self.session.is_local() && self.session.is_written() {
             return self.end(ctx);
         }
         // On TCP unread input would discard data in flight. Ends after a bounded time.

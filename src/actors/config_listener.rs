@@ -1,8 +1,8 @@
 //! ConfigListener: holds the current configuration and replaces it on demand.
 //!
 //! SUMMARY   Reloads the configuration, compares it with the current one, and notifies its followers of changes.
-//! PROMISES  A change is applied whole or not at all. One reload at a time. Files are read and compared, and the
-//!           manager's settings made, off the arbiter.
+//! PROMISES  A change is applied whole or not at all. One reload at a time. A value set over HTTP adopts no pending
+//!           edit of the files. Files are read and compared, and the manager's settings made, off the arbiter.
 //! CALLED    By HUP, and over HTTP.
 //! LIMITS    Values set over HTTP are lost when the service ends, unless daemons share them. A plan opens the sockets
 //!           that a reload would need, to check that they are available, and closes them at once.
@@ -30,7 +30,9 @@ use crate::messages::config_listener::{
     CompareFiles, PlanReload, Reload, ReloadError, SetLogLevel, SetValue,
 };
 use crate::otp::{PidGuard, RegisteredName, Stop};
+use crate::replicator::http_config;
 use crate::tls::{self, Certificate};
+use replication::endpoint::{Http, PreparedHttp};
 use shared::{Refresh, SharedSettings};
 use store::fleet::Override;
 
@@ -42,12 +44,14 @@ pub type ToManagerSettings = dyn Fn(&Arc<Config>) -> ManagerSettings + Send + Sy
 
 /// The current configuration and its followers, shared by actors that may be restarted.
 pub struct ActiveConfig {
-    /// Its sources; `None` for one built in the program, which never changes.
+    /// Its sources, with the files as last read; `None` for one built in the program, which never changes.
     pub sources: RefCell<Option<Sources>>,
     /// Settings shared with other daemons; `None` without any.
     pub shared: Option<SharedSettings>,
     /// Sockets of services, opened before a configuration with them takes effect.
     pub service_sockets: Rc<ServiceSockets>,
+    /// The connections of all replications.
+    pub http: Http,
     /// Derives the manager's settings from a configuration.
     pub manager_settings: Arc<ToManagerSettings>,
     /// The configuration in force.
@@ -64,6 +68,15 @@ impl ActiveConfig {
     /// Returns the current configuration.
     pub fn config(&self) -> Arc<Config> {
         Arc::clone(&self.current.borrow())
+    }
+
+    /// Returns the sources, whose files are to be read again.
+    fn unread_sources(&self) -> Option<Sources> {
+        let sources = self.sources.borrow().clone()?;
+        Some(Sources {
+            texts: None,
+            ..sources
+        })
     }
 }
 
@@ -97,6 +110,7 @@ impl ConfigListener {
             settings,
             sockets,
             certificate,
+            http,
         } = candidate;
         let (changes, overridden) = (compared.changes, compared.overridden);
         reload::require_reload(&changes)?;
@@ -108,7 +122,9 @@ impl ConfigListener {
             // A restarted manager starts with the current settings.
             pools: Box::pin(pools.map(drop)),
         };
+        self.active.sources.replace(compared.sources);
         self.active.certificate.set(certificate);
+        self.active.http.configure(http);
         if changes.is_empty() {
             if overridden.is_empty() {
                 info!(self.log, "configuration is unchanged")
@@ -184,6 +200,7 @@ impl Applied {
 
 /// A configuration compared with the current one.
 struct Compared {
+    sources: Option<Sources>,
     config: Arc<Config>,
     notices: Vec<Notice>,
     overridden: Vec<Change>,
@@ -203,24 +220,27 @@ struct Candidate {
     settings: ManagerSettings,
     sockets: Prepared,
     certificate: Option<Arc<ServerConfig>>,
+    http: PreparedHttp,
 }
 
 type Loading = Result<Candidate, ReloadError>;
 
 /// Reads the configuration, and opens the sockets that it needs.
 async fn read(active: Rc<ActiveConfig>, sources: Option<Sources>) -> Loading {
-    let manager_settings = Arc::clone(&active.manager_settings);
+    let (http, manager_settings) = (active.http.clone(), Arc::clone(&active.manager_settings));
     let read = compare(&active, sources, move |config| {
         let certificate = tls::read(config).map_err(Arc::new)?;
-        Ok((certificate, manager_settings(config)))
+        let http = http.prepare(http_config(&config.replicator))?;
+        Ok((certificate, http, manager_settings(config)))
     });
-    let (compared, (certificate, settings)) = read.await?;
+    let (compared, (certificate, http, settings)) = read.await?;
     let sockets = active.service_sockets.prepare(&compared.config.services);
     Ok(Candidate {
         sockets: sockets.await.map_err(Arc::new)?,
         compared,
         settings,
         certificate,
+        http,
     })
 }
 
@@ -233,16 +253,19 @@ async fn compare<T: Send + 'static>(
 ) -> Result<(Compared, T), ReloadError> {
     let old = active.config();
     let comparing = blocking::run("configuration", move || {
-        let (config, notices, overridden) = match sources {
-            Some(sources) => {
+        let (config, notices, overridden, sources) = match sources {
+            Some(mut sources) => {
                 let loaded = load(&sources)?;
-                (Arc::new(loaded.config), loaded.notices, loaded.overridden)
+                sources.texts = Some(loaded.texts);
+                let config = Arc::new(loaded.config);
+                (config, loaded.notices, loaded.overridden, Some(sources))
             }
-            None => (Arc::clone(&old), Vec::new(), Vec::new()),
+            None => (Arc::clone(&old), Vec::new(), Vec::new(), None),
         };
         let made = also(&config)?;
         let changes = reload::diff(&old, &config);
         let compared = Compared {
+            sources,
             config,
             notices,
             overridden,
@@ -307,7 +330,7 @@ impl Handler<Reload> for ConfigListener {
     type Result = AtomicResponse<Self, Changes>;
 
     fn handle(&mut self, _: Reload, _: &mut Self::Context) -> Self::Result {
-        let sources = self.active.sources.borrow().clone();
+        let sources = self.active.unread_sources();
         let loading = read(Rc::clone(&self.active), sources).into_actor(self);
         AtomicResponse::new(Box::pin(loading.then(|loaded, listener, ctx| {
             let applied = listener.finish(loaded);
@@ -325,7 +348,7 @@ impl Handler<PlanReload> for ConfigListener {
     type Result = AtomicResponse<Self, Changes>;
 
     fn handle(&mut self, _: PlanReload, _: &mut Self::Context) -> Self::Result {
-        let sources = self.active.sources.borrow().clone();
+        let sources = self.active.unread_sources();
         let loading = read(Rc::clone(&self.active), sources).into_actor(self);
         AtomicResponse::new(Box::pin(
             loading.map(|candidate, _, _| Ok(candidate?.compared.preview())),
@@ -339,7 +362,7 @@ impl Handler<CompareFiles> for ConfigListener {
     fn handle(&mut self, _: CompareFiles, _: &mut Self::Context) -> Self::Result {
         let active = Rc::clone(&self.active);
         Box::pin(async move {
-            let sources = active.sources.borrow().clone();
+            let sources = active.unread_sources();
             let (compared, ()) = compare(&active, sources, |_| Ok(())).await?;
             Ok(compared.preview())
         })
@@ -355,22 +378,17 @@ impl Handler<SetValue> for ConfigListener {
         let active = Rc::clone(&self.active);
         let setting = async move {
             // The next message waits until the value is applied.
-            let sources = candidate?;
-            let candidate = read(Rc::clone(&active), Some(sources.clone())).await?;
+            let candidate = read(Rc::clone(&active), Some(candidate?)).await?;
             let shared = active.shared.as_ref();
             if let Some(shared) = shared.filter(|_| keys::is_shared(&wanted.section)) {
                 reload::require_reload(&candidate.compared.changes)?;
                 shared.fleet.set_overrides(vec![wanted]).await?;
             }
-            Ok::<_, ReloadError>((sources, candidate))
+            Ok::<_, ReloadError>(candidate)
         };
         let setting = setting.into_actor(self);
         AtomicResponse::new(Box::pin(setting.then(|result, listener, _| {
-            let applied = result.and_then(|(sources, candidate)| {
-                let applied = listener.apply(candidate)?;
-                *listener.active.sources.borrow_mut() = Some(sources);
-                Ok(applied)
-            });
+            let applied = result.and_then(|candidate| listener.apply(candidate));
             Applied::by_all(applied).into_actor(listener)
         })))
     }

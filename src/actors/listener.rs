@@ -20,6 +20,7 @@ use std::sync::Arc;
 use actix::prelude::*;
 use slog::{Logger, debug, error, info, o};
 use tokio::net::TcpStream;
+use tokio::task::JoinSet;
 
 use crate::actors::changes;
 use crate::actors::client::stream::Stream;
@@ -73,6 +74,14 @@ async fn accept(acceptor: Option<&Acceptor>) -> io::Result<Stream> {
         Some(acceptor) => acceptor.accept().await,
         None => std::future::pending().await,
     }
+}
+
+/// Works in a separate task, because an actor polls everything it waits for at each event. Dropping this aborts it.
+async fn separately<T: 'static>(work: impl Future<Output = T> + 'static) -> io::Result<T> {
+    let mut task = JoinSet::new();
+    task.spawn_local(work);
+    let ended = task.join_next().await.expect("the set has one task");
+    Ok(ended?)
 }
 
 /// Accepts connections.
@@ -177,8 +186,8 @@ impl Listener {
     fn shake_hands(&mut self, tcp: TcpStream, ctx: &mut Context<Self>) {
         self.listening.handshake_begun();
         let certificate = Arc::clone(&self.options.certificate);
-        let handshake = async move { encrypt(tcp, &certificate).await };
-        let handshake = handshake.into_actor(self);
+        let handshake = separately(async move { encrypt(tcp, &certificate).await });
+        let handshake = async move { handshake.await? }.into_actor(self);
         ctx.spawn(handshake.map(|shaken, listener, ctx| {
             let is_served = listener.listening.handshake_ended();
             match shaken {
@@ -196,8 +205,8 @@ impl Listener {
     fn relay(&mut self, relay: Relay, ctx: &mut Context<Self>) {
         self.listening.relay_begun();
         let write_timeout = self.options.services.config.borrow().server.request_timeout;
-        let relaying = relay.run(write_timeout).into_actor(self);
-        ctx.spawn(relaying.map(|(), listener, ctx| {
+        let relaying = separately(relay.run(write_timeout)).into_actor(self);
+        ctx.spawn(relaying.map(|_, listener, ctx| {
             listener.listening.relay_ended();
             listener.accept(ctx);
             listener.finish_shutdown(ctx);

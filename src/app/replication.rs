@@ -17,7 +17,7 @@ use std::time::Duration;
 use actix::fut::wrap_future;
 use actix::prelude::*;
 use actix_rt::{Arbiter, ArbiterHandle};
-use slog::{Logger, error, warn};
+use slog::{Logger, warn};
 use tokio::sync::{broadcast, watch};
 
 use crate::ConfigWatch;
@@ -249,7 +249,7 @@ fn scheduler_options(
     }
 }
 
-/// Applies a changed configuration to the scheduler, and to the part shared by all replications.
+/// Applies a changed configuration, or a drain, to the scheduler and to the limit of connections.
 async fn follow(mut options: ReplicationOptions, scheduler: Addr<ReplicationScheduler>) {
     let mut max_jobs = schedule_settings(&options.config.borrow().replicator).max_jobs;
     let (mut drain, mut was_drained) = (options.drain.follow(), options.drain.is_on());
@@ -261,19 +261,7 @@ async fn follow(mut options: ReplicationOptions, scheduler: Addr<ReplicationSche
             // The options keep the sender of `drain`.
             _ = drain.changed() => {}
         }
-        let config = options.config.borrow_and_update().replicator.clone();
-        let (http, wanted) = (options.http.clone(), http_config(&config));
-        // `configure` reads files.
-        let configured = blocking::run("connections", move || http.configure(wanted)).await;
-        let configured = match configured {
-            Ok(result) => result.map_err(|error| error.to_string()),
-            Err(error) => Err(error.to_string()),
-        };
-        if let Err(error) = configured {
-            error!(options.log, "settings of replications' connections stay as they were";
-                   "error" => %error, "remedy" => "correct them in [replicator] and reload");
-        }
-        let mut settings = schedule_settings(&config);
+        let mut settings = schedule_settings(&options.config.borrow_and_update().replicator);
         if settings.max_jobs != max_jobs {
             max_jobs = settings.max_jobs;
             bound_connections(max_jobs, &options);

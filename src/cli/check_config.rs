@@ -221,6 +221,7 @@ mod tests {
             config: Config::default(),
             notices: Vec::new(),
             overridden: Vec::new(),
+            texts: Vec::new(),
         };
         let printed: toml::Table = report(&loaded).parse().expect("the report is TOML");
         let mut defaults: toml::Table = default_file().parse().expect("the defaults are TOML");
@@ -250,6 +251,7 @@ mod tests {
             config,
             notices,
             overridden: Vec::new(),
+            texts: Vec::new(),
         });
         let printed: toml::Table = printed.parse().expect("the report is TOML");
         assert_eq!(printed["query_servers"]["my.\"lang"].as_str(), Some(odd));

@@ -91,7 +91,10 @@ pub(super) fn run(args: &Args, mut builder: DaemonBuilder) -> CliResult {
         ..args.config.sources(&builder.languages)
     };
     let Loaded {
-        config, notices, ..
+        config,
+        notices,
+        texts,
+        ..
     } = crate::config::load(&sources)?;
     let logs = Logs::open(&config.log)?;
     let log = logs.log.logger.clone();
@@ -106,7 +109,10 @@ pub(super) fn run(args: &Args, mut builder: DaemonBuilder) -> CliResult {
     OwnGroups::read().remove_abandoned(0);
     let system = super::system()?;
     let ended = system.block_on(async move {
-        builder.sources = Some(sources);
+        builder.sources = Some(Sources {
+            texts: Some(texts),
+            ..sources
+        });
         logs.give(&mut builder, &config.log);
         let mut signals = Signals::catch().io_at("signals")?;
         let app = builder.start(config, log.clone()).await?;

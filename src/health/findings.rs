@@ -546,7 +546,9 @@ pub(crate) fn of_increases(
     counted: Counted,
 ) -> Vec<Problem> {
     let mut found = Vec::new();
-    for pool in &status.pools {
+    // The successor of a pool being removed may have its name.
+    let staying = status.pools.iter().filter(|pool| pool.removing.is_none());
+    for pool in staying {
         found.extend(of_pool_lately(pool, |counter, count| {
             increases.note(now, counter, &pool.name, count)
         }));

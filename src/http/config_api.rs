@@ -59,7 +59,7 @@ pub(super) async fn everything(shared: Shared) -> Answer {
 
 /// `GET /_node/_local/_config/SECTION`. The answer for an unknown section is an empty object, as in CouchDB.
 pub(super) async fn section(name: Path<String>, shared: Shared) -> Answer {
-    answer::ok(&values(&shared, name.into_inner()).await?)
+    answer::ok(&values(&shared, keys::section_name(&name)).await?)
 }
 
 /// Returns the keys of a section, and their values as texts.
@@ -79,6 +79,7 @@ type SettingPath = Path<(String, String)>;
 
 /// `GET /_node/_local/_config/SECTION/KEY`.
 pub(super) async fn value(place: SettingPath, shared: Shared) -> Answer {
+    let place = keys::canonical(place.into_inner());
     answer::ok(&known(&shared, &place).await?)
 }
 
@@ -92,11 +93,13 @@ pub(super) async fn put(
     let value: String = serde_json::from_str(body.0.text()?).map_err(|_| {
         Refusal::bad_request("the body must be a JSON string, \"5000\" for example")
     })?;
+    let place = keys::canonical(place.into_inner());
     set(place, Some(value), &shared, &order).await
 }
 
 /// `DELETE /_node/_local/_config/SECTION/KEY`.
 pub(super) async fn delete(place: SettingPath, shared: Shared, order: Order) -> Answer {
+    let place = keys::canonical(place.into_inner());
     known(&shared, &place).await?;
     set(place, None, &shared, &order).await
 }
@@ -114,7 +117,7 @@ pub(super) async fn plan(shared: Shared) -> Answer {
 }
 
 /// Returns a value that exists.
-async fn known(shared: &HttpContext, place: &SettingPath) -> HttpResult<Value> {
+async fn known(shared: &HttpContext, place: &(String, String)) -> HttpResult<Value> {
     values(shared, place.0.clone())
         .await?
         .remove(&place.1)
@@ -123,12 +126,11 @@ async fn known(shared: &HttpContext, place: &SettingPath) -> HttpResult<Value> {
 
 /// Sets or unsets a value, and answers with the previous one.
 async fn set(
-    place: SettingPath,
+    (section, key): (String, String),
     value: Option<String>,
     shared: &HttpContext,
     order: &PendingOrder,
 ) -> Answer {
-    let (section, key) = place.into_inner();
     // Only the owner of the configuration files may set these.
     if let Some(why) = keys::refused_over_http(&section, &key) {
         return Err(Refusal::forbidden(format!(
@@ -137,9 +139,10 @@ async fn set(
         )));
     }
     let before = values(shared, section.clone()).await?.remove(&key);
-    // A new pool, or other new section of a family, accepts keys that are fixed once it exists.
-    let is_new = keys::family(&section).is_some() && before.is_none();
-    if keys::kind(&section, &key).is_some() && !keys::runtime(&section, &key) && !is_new {
+    // A new pool, or other new section of a family, accepts keys that are fixed once it exists. Unsetting the last key
+    // removes the section.
+    let may_be_fixed = value.is_none() || keys::family(&section).is_some() && before.is_none();
+    if keys::kind(&section, &key).is_some() && !keys::runtime(&section, &key) && !may_be_fixed {
         return Err(Refusal::bad_request(format!(
             "[{section}] {key} cannot change while the service runs: change it in a file and \
              restart the service"
@@ -164,6 +167,7 @@ fn changed(result: Result<Vec<Change>, ReloadError>) -> HttpResult<Vec<Change>> 
         | ReloadError::Refused(_)
         | ReloadError::Service(_)
         | ReloadError::Certificate(_)
+        | ReloadError::Replication(_)
         | ReloadError::NotSet { .. }
         | ReloadError::NoSources => Refusal::bad_request(error),
     })

@@ -5,15 +5,19 @@
 //! PROMISES  Without a login, a visitor does not learn whether a path that is not public exists. The memory of a
 //!           request is held until its answer has been sent.
 
+use std::convert::Infallible;
 use std::rc::Rc;
 use std::sync::LazyLock;
 
 use actix_http::{ConnectionType, Request, Response};
-use actix_web::body::{BodySize, BoxBody, MessageBody};
+use actix_web::body::{BodySize, BodyStream, BoxBody, MessageBody};
 use actix_web::dev::{RequestHead, ResourceDef, ServiceRequest, ServiceResponse};
+use actix_web::http::Method;
 use actix_web::http::header::{self, HeaderName, HeaderValue};
 use actix_web::middleware::Next;
 use actix_web::{Error, HttpMessage, HttpRequest, HttpResponse};
+use bytes::Bytes;
+use futures_util::stream;
 use strum::VariantArray;
 use tokio::time::Instant;
 
@@ -198,7 +202,18 @@ fn hold(request: &HttpRequest, response: HttpResponse, exchange: Exchange) -> Ht
         Some(Err(refusal)) => refusal.response(),
         _ => response,
     };
-    response.map_body(|_, body| Outgoing::new(body, exchange, account).boxed())
+    let is_head = request.method() == Method::HEAD;
+    response.map_body(|_, body| {
+        let body = match body.size() {
+            // The library would poll the stream to its end, sending nothing, and a feed has no end.
+            BodySize::Stream if is_head => {
+                let nothing = stream::empty::<Result<Bytes, Infallible>>();
+                BodyStream::new(nothing).boxed()
+            }
+            _ => body,
+        };
+        Outgoing::new(body, exchange, account).boxed()
+    })
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@
 //!           for a client that does not read.
 
 use std::cell::{Cell, OnceCell, RefCell};
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -90,6 +90,19 @@ impl Connection {
 
     fn conduct(&self) -> &Conduct {
         &self.place.conduct
+    }
+
+    /// Waits until the connection is closed to make room for a new one.
+    pub async fn closed(&self) {
+        poll_fn(|cx| {
+            self.conduct().waker.register(cx.waker());
+            if self.conduct().is_closed() {
+                Poll::Ready(())
+            } else {
+                Poll::Pending
+            }
+        })
+        .await;
     }
 
     /// Returns the deadline of the next head; `None` while a request is open.

@@ -11,7 +11,9 @@
 //!           work ends.
 //! CALLED    By [`crate::app`], which supervises [`server::HttpServer`].
 //! SOURCE    chttpd, chttpd_node, chttpd_misc, chttpd_auth.
-//! LIMITS    HTTP/1.1 only. A malformed request gets a 400 without a body, from actix-web.
+//! LIMITS    HTTP/1.1 only. A malformed request gets a 400 without a body, from actix-web. actix-http frames an answer
+//!           for the request that it has read last: pipelined requests with different versions, different `Connection`,
+//!           or HEAD among other methods get unusable answers.
 
 mod access;
 mod answer;

@@ -360,9 +360,14 @@ impl Listening {
             .certificate
             .acceptor()
             .ok_or_else(|| io::Error::other("there is no certificate"))?;
-        let stream = timeout(HEAD_WAIT, acceptor.accept(stream))
-            .await
-            .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+        let stream = tokio::select! {
+            accepted = timeout(HEAD_WAIT, acceptor.accept(stream)) => {
+                accepted.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??
+            }
+            () = connection.closed() => {
+                return Err(io::Error::from(io::ErrorKind::ConnectionAborted).into());
+            }
+        };
         if let Some(name) = client_name(stream.get_ref().1) {
             // Set once: by this handshake.
             let _ = connection.certified.set(name);

@@ -10,6 +10,7 @@ use std::time::Duration;
 use actix_web::HttpRequest;
 use bytes::Bytes;
 use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
 
 use super::Shared;
 use super::answer::{Answer, Piece, Pieces, Refusal, streamed};
@@ -65,7 +66,11 @@ impl Feed {
 
 impl Pieces for Feed {
     async fn next(&mut self) -> Piece {
+        // The answer's head is sent with its first piece.
         let is_first = std::mem::take(&mut self.is_first);
+        let silence = if is_first { Duration::ZERO } else { HEARTBEAT };
+        // Lines of other databases wake the feed, but do not delay its heartbeat.
+        let beat_at = Instant::now() + silence;
         let logs = Arc::clone(&self.logs);
         while self.pages != Some(0) {
             // Registered before reading the page, so that no line is missed.
@@ -77,15 +82,68 @@ impl Pieces for Feed {
             if self.pages.is_some() {
                 break;
             }
-            // The answer's head is sent with its first piece.
-            let beat = if is_first { Duration::ZERO } else { HEARTBEAT };
             tokio::select! {
                 biased;
                 _ = self.stopping.wait_for(|stopping| *stopping) => break,
                 () = news => {}
-                () = tokio::time::sleep(beat) => return Ok(Some(Bytes::from_static(b"\n"))),
+                () = sleep_until(beat_at) => return Ok(Some(Bytes::from_static(b"\n"))),
             }
         }
         Ok(None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ptr;
+
+    use tokio::time::sleep;
+
+    use super::*;
+    use crate::query_server::request_id::RequestId;
+    use crate::query_server::tenant_logs::{LineKind, TenantLine};
+
+    fn note(logs: &TenantLogs, db: &Arc<str>) {
+        let line = TenantLine {
+            kind: LineKind::Log,
+            request_id: &RequestId::made(),
+            pool: None,
+            ddoc: None,
+            function: "map_docs",
+            index: None,
+            doc: None,
+            name: None,
+            message: "x",
+            line: None,
+        };
+        logs.note(db, line);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_feed_sends_heartbeats_while_other_databases_log() {
+        let logs = TenantLogs::new();
+        let mut others = (0..10_000).map(|number| Arc::<str>::from(format!("db{number}")));
+        let of_shop = logs.news("shop");
+        let other = others.find(|db| ptr::eq(logs.news(db), of_shop));
+        let other = other.expect("a database of the same group");
+        let (_service, stopping) = watch::channel(false);
+        let mut feed = Feed {
+            logs: Arc::clone(&logs),
+            db: "shop".to_owned(),
+            since: 0,
+            pages: None,
+            is_first: false,
+            stopping,
+        };
+        let logging = async {
+            for _ in 0..6 {
+                sleep(HEARTBEAT / 3).await;
+                note(&logs, &other);
+            }
+        };
+        tokio::select! {
+            piece = feed.next() => assert_eq!(piece.unwrap().as_deref(), Some(&b"\n"[..])),
+            () = logging => panic!("no heartbeat"),
+        }
     }
 }

@@ -8,6 +8,7 @@ use actix::Message;
 use crate::config::reload::{Change, ReloadRefused};
 use crate::config::{ConfigError, LogLevel, Origin};
 use crate::tls::CertificateError;
+use replication::endpoint::HttpConfigError;
 use store::StoreError;
 use store::fleet::Override;
 
@@ -65,6 +66,9 @@ pub enum ReloadError {
     /// The certificate of `[ssl]` is unusable.
     #[error("nothing was changed: {0}; {remedy}", remedy = CertificateError::remedy())]
     Certificate(#[from] Arc<CertificateError>),
+    /// The settings of replications' connections are unusable.
+    #[error("nothing was changed: {0}; correct it in [replicator]")]
+    Replication(#[from] HttpConfigError),
     /// The value was not set over HTTP, so it cannot be unset.
     #[error(
         "[{section}] {key} was not set over HTTP (it comes from: {origin}), so it cannot be \

@@ -150,6 +150,12 @@ const BOUND: &[(isize, &str)] = &[
          reads do not stop a replication, long names cost no lease, relative paths are closed to query servers, \
          overdue work has its timer, and nested members, `$in` and repeated reducers take linear time",
     ),
+    (
+        3_000,
+        "forty defects found by following clients, processes, replications, logins, fleets, hostile functions and \
+         operators through all parts: lost clients and endless logs are noticed, sessions end, restored databases \
+         lose nothing, reloads are whole, and no function reaches the next tenant's call",
+    ),
 ];
 
 /// How far below the bound the product may be before the bound has to follow.

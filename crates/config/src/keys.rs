@@ -10,7 +10,9 @@ use super::replicator::{Replicator, Store};
 use super::section::{Declared, Key};
 use super::services::ServiceConfig;
 use super::tenants::TenantConfig;
-use super::types::{ChttpdAuth, CouchDb, Log, QueryServerConfig, Sandbox, Server, Ssl};
+use super::types::{
+    ChttpdAuth, CouchDb, Log, QueryServerConfig, Sandbox, Server, Ssl, language_name,
+};
 use super::users::UserConfig;
 use super::value::{self, Kind};
 
@@ -205,6 +207,26 @@ fn find_section(section: &str) -> Option<&'static Section> {
 pub fn family(section: &str) -> Option<(&'static str, &str)> {
     let (head, name) = section.split_once('.')?;
     Some((families().find(|family| *family == head)?, name))
+}
+
+/// Returns a section's canonical name.
+pub fn section_name(section: &str) -> String {
+    match family(section) {
+        // Names of users and databases keep their case.
+        Some((family, name)) if !matches!(family, USERS | TENANTS) => {
+            format!("{family}.{}", language_name(name))
+        }
+        _ => section.to_owned(),
+    }
+}
+
+/// Returns a section and a key in their canonical spelling.
+pub fn canonical((section, key): (String, String)) -> (String, String) {
+    let key = match section.as_str() {
+        QUERY_SERVERS | NATIVE_QUERY_SERVERS => language_name(&key),
+        _ => key,
+    };
+    (section_name(&section), key)
 }
 
 /// Returns the names of the families.

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use super::keys::{self, QUERY_SERVERS};
 use super::names::{self, NameVerdict};
 use super::origin::{Notice, Origin, Problem};
-use super::types::{LanguageCommand, language_name};
+use super::types::LanguageCommand;
 use super::value::{Fault, Raw};
 
 /// The only language with a query server inside this program, used if it has no command.
@@ -116,12 +116,7 @@ impl Layer {
         mut entry: Entry,
         spelling: &mut BTreeMap<(String, String), (String, Origin)>,
     ) {
-        if let Some((family, name)) = keys::family(&entry.section)
-            // Names of users and databases keep their case.
-            && !matches!(family, keys::USERS | keys::TENANTS)
-        {
-            entry.section = format!("{family}.{}", language_name(name));
-        }
+        entry.section = keys::section_name(&entry.section);
         let key = match names::key_name(&entry) {
             Ok(key) => key,
             Err(told) => return self.tell(entry.origin, told),

@@ -4,7 +4,7 @@
 //!           validates the result.
 //! PROMISES  All or nothing: every value of a [`Loaded`] configuration is valid, and an error lists every mistake of
 //!           every source.
-//! CALLED    At the start of a subcommand, and again on HUP.
+//! CALLED    At the start of a subcommand, and again on HUP; for a value set over HTTP, with the files as last read.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -35,6 +35,8 @@ pub struct Sources {
     /// Read if `files` is empty and it exists; [`USUAL_FILE`] for the program. A service must be able to read it;
     /// other commands skip a file that this user may not read, with a notice.
     pub usual_file: Option<PathBuf>,
+    /// The files as [read before](Loaded::texts); `None`: they are read now.
+    pub texts: Option<Vec<(PathBuf, String)>>,
     /// Environment and user.
     pub surroundings: Surroundings,
     /// The program's own languages; sections may name them like those of `[query_servers]`.
@@ -58,6 +60,8 @@ pub struct Loaded {
     pub notices: Vec<Notice>,
     /// Values of files, environment and options that are overridden over HTTP.
     pub overridden: Vec<Change>,
+    /// Paths and texts of the files, in order.
+    pub texts: Vec<(PathBuf, String)>,
 }
 
 /// Loads and validates the configuration.
@@ -68,8 +72,8 @@ pub fn load(sources: &Sources) -> Result<Loaded, ConfigError> {
     let variables = &sources.surroundings.variables;
     let defaults = toml_file::read(Path::new("config/default.toml"), &default_file(), true);
     let (mut problems, mut notices) = (Vec::new(), Vec::new());
-    let paths = files_of(sources, &mut notices);
-    let files = paths.iter().map(|path| read_file(path));
+    let texts = read_files(sources, &mut problems, &mut notices);
+    let files = texts.iter().map(|(path, text)| parse(path, text));
     let read = iter::once(defaults).chain(files).chain([
         environment::own(variables),
         environment::couchdb(variables),
@@ -99,9 +103,9 @@ pub fn load(sources: &Sources) -> Result<Loaded, ConfigError> {
         }
     };
     problems.extend(settle_paths(&mut config, &sources.surroundings));
-    config.files = paths
+    config.files = texts
         .iter()
-        .map(|file| std::path::absolute(file).unwrap_or_else(|_| file.clone()))
+        .map(|(file, _)| std::path::absolute(file).unwrap_or_else(|_| file.clone()))
         .collect();
     config.program_languages = sources.languages.clone();
     config.find_users();
@@ -124,6 +128,7 @@ pub fn load(sources: &Sources) -> Result<Loaded, ConfigError> {
             config,
             notices,
             overridden,
+            texts,
         })
     } else {
         Err(ConfigError { problems })
@@ -245,29 +250,43 @@ fn files_of(sources: &Sources, notices: &mut Vec<Notice>) -> Vec<PathBuf> {
     }
 }
 
-fn read_file(path: &Path) -> Layer {
-    let extension = path.extension();
-    let is_toml = extension.is_some_and(|extension| extension.eq_ignore_ascii_case("toml"));
-    let text = if is_toml || is_ini(path) {
-        read_text(path)
+/// Returns paths and texts of the files, in order.
+fn read_files(
+    sources: &Sources,
+    problems: &mut Vec<Problem>,
+    notices: &mut Vec<Notice>,
+) -> Vec<(PathBuf, String)> {
+    if let Some(texts) = &sources.texts {
+        return texts.clone();
+    }
+    let mut texts = Vec::new();
+    for path in files_of(sources, notices) {
+        match read_text(&path) {
+            Ok(text) => texts.push((path, text)),
+            Err(problem) => problems.push(problem),
+        }
+    }
+    texts
+}
+
+fn parse(path: &Path, text: &str) -> Layer {
+    if is_ini(path) {
+        ini_file::read(path, text)
     } else {
-        Err(Problem::new(
-            path.display(),
-            "a configuration file's name ends in .toml or .ini",
-            "rename the file",
-        ))
-    };
-    match text {
-        Ok(text) if is_toml => toml_file::read(path, &text, false),
-        Ok(text) => ini_file::read(path, &text),
-        Err(problem) => Layer {
-            problems: vec![problem],
-            ..Layer::default()
-        },
+        toml_file::read(path, text, false)
     }
 }
 
 fn read_text(path: &Path) -> Result<String, Problem> {
+    let extension = path.extension();
+    let is_toml = extension.is_some_and(|extension| extension.eq_ignore_ascii_case("toml"));
+    if !is_toml && !is_ini(path) {
+        return Err(Problem::new(
+            path.display(),
+            "a configuration file's name ends in .toml or .ini",
+            "rename the file",
+        ));
+    }
     let mut bytes = Vec::new();
     let read = File::open(path)
         .and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes))

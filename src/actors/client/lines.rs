@@ -10,12 +10,10 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use futures_util::Stream;
-use tokio::io::unix::AsyncFd;
-use tokio::io::{Interest, Ready};
 
 use super::session::{Phase, Session};
+use super::stream::HangUp;
 use child::line_buffer::{LineBuffer, PiecedLine};
-use child::watch;
 
 /// Input from the client.
 pub(super) enum Input {
@@ -32,7 +30,7 @@ pub(super) struct Lines {
     session: Rc<Session>,
     buffer: LineBuffer,
     /// Notifies when the client has closed both directions; present only while reading is paused.
-    hang_up: Option<AsyncFd<std::os::fd::OwnedFd>>,
+    hang_up: Option<HangUp>,
 }
 
 impl Lines {
@@ -48,24 +46,14 @@ impl Lines {
     fn wait(&mut self, cx: &mut Context<'_>) -> Poll<Option<Input>> {
         self.session.wake_reader_later(cx.waker());
         if self.hang_up.is_none() {
-            // Registered for urgent data only, which also reports the end of both directions.
-            let copy = self.session.duplicate();
-            self.hang_up = copy.and_then(|fd| watch(fd, Interest::PRIORITY)).ok();
+            self.hang_up = self.session.hang_up().ok();
         }
         let Some(hang_up) = &self.hang_up else {
             return Poll::Pending;
         };
-        loop {
-            match ready!(hang_up.poll_read_ready(cx)) {
-                Ok(mut guard) if !guard.ready().is_read_closed() => {
-                    guard.clear_ready_matching(Ready::READABLE);
-                }
-                _ => {
-                    self.session.set_phase(Phase::Over);
-                    return Poll::Ready(None);
-                }
-            }
-        }
+        ready!(hang_up.poll(cx));
+        self.session.set_phase(Phase::Over);
+        Poll::Ready(None)
     }
 
     fn read(&mut self, cx: &mut Context<'_>) -> Poll<Option<Input>> {

@@ -18,6 +18,7 @@ mod resume;
 
 use std::collections::VecDeque;
 use std::io;
+use std::ops::RangeInclusive;
 use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -60,8 +61,9 @@ const UNSENT_BYTES_MAX: usize = 1 << 20;
 /// How long the client may take to read its last answers when the service ends the relay.
 const LAST_WORDS_WAIT: Duration = Duration::from_secs(2);
 
-/// The exit status of a process killed by a signal is this plus the signal's number, as in a shell.
-const SIGNALLED: i32 = 128;
+/// The exit statuses of a process killed by a signal: 128 plus the signal's number, as in a shell. A fatal answer of the
+/// built-in JavaScript ends it with 255.
+const SIGNALLED: RangeInclusive<i32> = 129..=192;
 
 /// A client's terms.
 #[derive(Clone, Debug)]
@@ -421,7 +423,7 @@ impl Relay {
         let was_killed = gone
             .exit_report()
             .and_then(|o| o.status)
-            .is_some_and(|s| s > SIGNALLED);
+            .is_some_and(|status| SIGNALLED.contains(&status));
         let unasked = self.unanswered.is_empty() && was_killed;
         if !self.taught.is_portable() || (gone.is_own_end() && !unasked) {
             return Some(TunnelEnd::over(&gone));

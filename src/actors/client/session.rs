@@ -9,7 +9,7 @@ mod output;
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::net::IpAddr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
@@ -26,7 +26,7 @@ use self::output::Unsent;
 use super::handover::Expected;
 use super::held_max::HeldBy;
 use super::holding::Holding;
-use super::stream::Stream;
+use super::stream::{HangUp, Stream};
 use super::{ClientContext, login, peer};
 use crate::auth::rights::Rights;
 use crate::functions::QueryServers;
@@ -355,9 +355,9 @@ impl Session {
         }
     }
 
-    /// Returns a duplicate of the socket's descriptor.
-    pub fn duplicate(&self) -> io::Result<OwnedFd> {
-        self.stream.as_fd().try_clone_to_owned()
+    /// Watches for the end of both directions.
+    pub fn hang_up(&self) -> io::Result<HangUp> {
+        HangUp::of(&self.stream)
     }
 
     pub fn poll_read(&self, cx: &mut Context<'_>) -> Poll<io::Result<Bytes>> {

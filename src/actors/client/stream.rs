@@ -2,13 +2,16 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd};
-use std::task::{Context, Poll};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use rustix::net::sockopt;
-use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::io::{Interest, Ready};
 use tokio::net::{TcpStream, UnixStream};
+
+use child::watch;
 
 /// One connected socket.
 #[derive(Debug)]
@@ -95,6 +98,31 @@ impl Stream {
 impl AsFd for Stream {
     fn as_fd(&self) -> BorrowedFd<'_> {
         either!(self, stream => stream.as_fd())
+    }
+}
+
+/// Notifies when both directions of a socket are closed.
+pub(crate) struct HangUp(AsyncFd<OwnedFd>);
+
+impl HangUp {
+    /// Watches a duplicate of the socket's descriptor.
+    ///
+    /// # Errors
+    /// The process has no descriptor left, or the event loop cannot register it.
+    pub fn of(socket: &impl AsFd) -> io::Result<Self> {
+        // Registered for urgent data only, which also reports the end of both directions.
+        watch(socket.as_fd().try_clone_to_owned()?, Interest::PRIORITY).map(Self)
+    }
+
+    pub fn poll(&self, cx: &mut Context<'_>) -> Poll<()> {
+        loop {
+            match ready!(self.0.poll_read_ready(cx)) {
+                Ok(mut guard) if !guard.ready().is_read_closed() => {
+                    guard.clear_ready_matching(Ready::READABLE);
+                }
+                _ => return Poll::Ready(()),
+            }
+        }
     }
 }
 

@@ -16,7 +16,6 @@ use slog::{Logger, error, warn};
 
 use super::{ActiveConfig, Applied, Candidate, ConfigListener, read};
 use crate::audit::{Done, Sender};
-use crate::config::Sources;
 use crate::messages::config_listener::ReloadError;
 use store::fleet::{FleetStore, Topic};
 use store::shared_settings::{self, SharedSettingsError};
@@ -58,12 +57,11 @@ pub(super) fn follow(fleet: &dyn FleetStore, ctx: &mut Context<ConfigListener>) 
     ctx.spawn(fut::wrap_future(following));
 }
 
-/// Returns the sources and the configuration with the database's values; `None` if they are in effect already, or
-/// nothing is shared.
+/// Returns the configuration with the database's values; `None` if they are in effect already, or nothing is shared.
 async fn refreshed(
     active: Rc<ActiveConfig>,
     log: Logger,
-) -> Result<Option<(Sources, Candidate)>, ReloadError> {
+) -> Result<Option<Candidate>, ReloadError> {
     let before = active.sources.borrow().clone();
     let (Some(shared), Some(before)) = (&active.shared, before) else {
         return Ok(None);
@@ -98,8 +96,7 @@ async fn refreshed(
         );
         warn!(log, "a setting has no effect"; "line" => line);
     }
-    let candidate = read(Rc::clone(&active), Some(sources.clone())).await?;
-    Ok(Some((sources, candidate)))
+    read(Rc::clone(&active), Some(sources)).await.map(Some)
 }
 
 impl Handler<Refresh> for ConfigListener {
@@ -108,12 +105,11 @@ impl Handler<Refresh> for ConfigListener {
     fn handle(&mut self, _: Refresh, _: &mut Self::Context) -> Self::Result {
         let refreshing = refreshed(Rc::clone(&self.active), self.log.clone()).into_actor(self);
         AtomicResponse::new(Box::pin(refreshing.map(|refreshed, listener, _| {
-            let (sources, candidate) = match refreshed {
-                Ok(None) => return true,
+            let candidate = match refreshed.transpose() {
+                None => return true,
                 // The store reports it.
-                Err(ReloadError::Store(_)) => return false,
-                Ok(Some((sources, candidate))) => (Some(sources), Ok(candidate)),
-                Err(error) => (None, Err(error)),
+                Some(Err(ReloadError::Store(_))) => return false,
+                Some(candidate) => candidate,
             };
             if let Ok(Applied { changes, .. }) = listener.finish(candidate) {
                 let order = listener
@@ -122,7 +118,6 @@ impl Handler<Refresh> for ConfigListener {
                     .begin(Sender::known(None, "fleet"), "set_config");
                 order.did(Done::of_config(&changes));
                 order.finish(None);
-                *listener.active.sources.borrow_mut() = sources;
             }
             true
         })))

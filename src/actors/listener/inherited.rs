@@ -7,7 +7,7 @@
 //!           it.
 //! SOURCE    `sd_listen_fds_with_names(3)`.
 
-use std::cell::RefCell;
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::io;
 use std::net::TcpListener;
@@ -88,9 +88,10 @@ enum Passed {
     Tcp(TcpListener),
 }
 
-/// The sockets that are not taken yet.
+/// The passed sockets, by name, each with whether it was taken. They stay open: a reload may be refused after it took
+/// one, and a removed service may be added again.
 #[derive(Default)]
-pub struct Inherited(RefCell<BTreeMap<String, Passed>>);
+pub struct Inherited(BTreeMap<String, (Passed, Cell<bool>)>);
 
 impl Inherited {
     /// Takes the passed sockets, and removes their variables from the environment: to be called once, before there
@@ -115,11 +116,14 @@ impl Inherited {
                 return Err(InheritedError::Unknown(name.to_owned()));
             }
             let socket = take(&mut passed, at).map_err(InheritedError::unusable(name))?;
-            if sockets.insert(name.to_owned(), socket).is_some() {
+            if sockets
+                .insert(name.to_owned(), (socket, Cell::default()))
+                .is_some()
+            {
                 return Err(InheritedError::Twice(name.to_owned()));
             }
         }
-        Ok(Self(RefCell::new(sockets)))
+        Ok(Self(sockets))
     }
 
     /// Takes the Unix socket for a key or a service, if it was passed. Its path is the one it was bound to, or `path`
@@ -129,7 +133,7 @@ impl Inherited {
     /// It is a TCP socket.
     pub(crate) fn unix(&self, key: &str, path: &Path) -> Result<Option<Bound>, InheritedError> {
         self.bound(key, |passed| match passed {
-            Passed::Unix(listener) => Bound::passed_unix(listener, path),
+            Passed::Unix(listener) => Bound::passed_unix(listener.try_clone()?, path),
             Passed::Tcp(_) => Err(io::Error::other("it is not a Unix socket")),
         })
     }
@@ -140,7 +144,7 @@ impl Inherited {
     /// It is a Unix socket.
     pub(crate) fn tcp(&self, key: &str) -> Result<Option<Bound>, InheritedError> {
         self.bound(key, |passed| match passed {
-            Passed::Tcp(listener) => Bound::of_tcp(listener, true),
+            Passed::Tcp(listener) => Bound::of_tcp(listener.try_clone()?, true),
             Passed::Unix(_) => Err(io::Error::other("it is not a TCP socket")),
         })
     }
@@ -148,14 +152,14 @@ impl Inherited {
     fn bound(
         &self,
         key: &str,
-        bind: impl FnOnce(Passed) -> io::Result<Bound>,
+        bind: impl FnOnce(&Passed) -> io::Result<Bound>,
     ) -> Result<Option<Bound>, InheritedError> {
         let name = name_of(key);
-        let passed = self.0.borrow_mut().remove(name);
-        passed
-            .map(bind)
-            .transpose()
-            .map_err(InheritedError::unusable(name))
+        let passed = self.0.get(name).map(|(passed, is_taken)| {
+            is_taken.set(true);
+            bind(passed)
+        });
+        passed.transpose().map_err(InheritedError::unusable(name))
     }
 
     /// Returns the name of a service's passed socket.
@@ -163,9 +167,10 @@ impl Inherited {
         format!("{SERVICE}{service}")
     }
 
-    /// Warns of sockets not taken; they stay open, because a reload may add a service of their name.
+    /// Warns of sockets not taken; a reload may add a service of their name.
     pub(crate) fn warn_of_the_rest(&self, log: &Logger) {
-        for name in self.0.borrow().keys() {
+        let left = |(_, (_, is_taken)): &(&String, &(Passed, Cell<bool>))| !is_taken.get();
+        for (name, _) in self.0.iter().filter(left) {
             warn!(log, "a socket was passed that nothing listens on"; "listen" => name,
                 "effect" => "clients that connect to it wait",
                 "remedy" => "configure that listener, or remove the socket's unit");

@@ -4,8 +4,9 @@
 //! SUMMARY   Rows combine the core's state of a process, as in `status`, with the process's own report of its work. For
 //!           pools with a memory limit, memory is sampled and reported to the core.
 //! PROMISES  Rows are made, and processor time and memory read, on a separate thread, one page at a time. Killing a
-//!           process is an order to its actor; the core handles its end like any other. One memory sample is taken at
-//!           a time, off the arbiter. While no pool has a memory limit, no memory is sampled and no timer fires.
+//!           process is an order to its actor; the core no longer lends an idle one, and handles its end like any
+//!           other. One memory sample is taken at a time, off the arbiter. While no pool has a memory limit, no memory
+//!           is sampled and no timer fires.
 //! LIMITS    Linux. The memory of a process is the resident memory of its process group and all descendants: pages
 //!           that they share are counted for each of them. Peaks between samples are missed.
 
@@ -92,7 +93,7 @@ impl Handler<ListProcs> for ProcManager {
 impl Handler<KillProc> for ProcManager {
     type Result = Result<KilledProc, KillError>;
 
-    fn handle(&mut self, msg: KillProc, _: &mut Self::Context) -> Self::Result {
+    fn handle(&mut self, msg: KillProc, ctx: &mut Self::Context) -> Self::Result {
         let Some(known) = self.proc_named(&msg.name) else {
             return Err(KillError::NotFound(msg.name));
         };
@@ -114,6 +115,7 @@ impl Handler<KillProc> for ProcManager {
         };
         if how != "ending" {
             self.stop(id, how == "told", Some(by));
+            self.event(Event::StopIdle { proc: id }, ctx);
         }
         let how = how.to_owned();
         Ok(KilledProc { how, proc })

@@ -35,16 +35,17 @@ pub struct ServiceSocket {
 }
 
 impl ServiceSocket {
-    /// Binds the address, unless a socket was passed for it.
+    /// Binds the address, unless `inherited` has a socket for it.
     async fn bind(
         name: &str,
         address: &ServiceAddress,
-        inherited: &Inherited,
+        inherited: Option<&Inherited>,
     ) -> Result<Self, Failure> {
         let name = Inherited::of_service(name);
-        let passed = match address {
-            ServiceAddress::Unix(path) => inherited.unix(&name, path)?,
-            ServiceAddress::Tcp(_) => inherited.tcp(&name)?,
+        let passed = match (inherited, address) {
+            (None, _) => None,
+            (Some(inherited), ServiceAddress::Unix(path)) => inherited.unix(&name, path)?,
+            (Some(inherited), ServiceAddress::Tcp(_)) => inherited.tcp(&name)?,
         };
         let bound = match (passed, address) {
             (Some(passed), _) => passed,
@@ -219,15 +220,18 @@ impl ServiceSockets {
             let socket = match self.held(name, address) {
                 Some(socket) => socket,
                 None => {
-                    let bound = ServiceSocket::bind(name, address, &self.inherited)
-                        .await
-                        .map_err(|failure| ServiceSocketError {
-                            service: name.clone(),
-                            address: address.to_string(),
-                            what: failure.what,
-                            kind: failure.kind,
-                            remedy: failure.remedy,
-                        });
+                    // One that moves leaves its passed socket.
+                    let inherited = self.get(name).is_none().then_some(&*self.inherited);
+                    let bound =
+                        ServiceSocket::bind(name, address, inherited)
+                            .await
+                            .map_err(|failure| ServiceSocketError {
+                                service: name.clone(),
+                                address: address.to_string(),
+                                what: failure.what,
+                                kind: failure.kind,
+                                remedy: failure.remedy,
+                            });
                     Rc::new(bound?)
                 }
             };

@@ -20,7 +20,9 @@ use crate::audit::AuditLog;
 use crate::config::{Config, Sources};
 use crate::messages::config_listener::{Reload, ReloadError, SetValue};
 use crate::otp::{PidGuard, RegisteredName, Stop};
+use crate::replicator::http_config;
 use child::Spawner;
+use replication::endpoint::Http;
 use store::fleet::{FleetStore, Override};
 use store::suite::fake_fleet::FakeFleet;
 
@@ -54,6 +56,7 @@ impl Daemon {
         let manager =
             ProcManager::new(Arc::new(settings(&config)), Spawner::start().unwrap(), &log);
         let manager = manager.start();
+        let http = Http::new(http_config(&config.replicator), &log).unwrap();
         let (current, config) = watch::channel(config);
         let fleet: Arc<dyn FleetStore> = Arc::clone(fleet) as _;
         let active = Rc::new(ActiveConfig {
@@ -64,6 +67,7 @@ impl Daemon {
                 is_told: Cell::new(false),
             }),
             service_sockets: Rc::default(),
+            http,
             manager_settings: Arc::new(settings),
             current,
             audit: AuditLog::new(log.clone(), None),

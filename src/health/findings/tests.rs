@@ -332,6 +332,29 @@ fn increases_are_reported_for_a_minute() {
     assert_eq!(look(70, &totals, &counted), []);
 }
 
+#[test]
+fn counts_of_a_pool_being_removed_are_not_increases_of_its_successor() {
+    let removed = PoolStatus {
+        removing: Some("graceful".to_owned()),
+        totals: Totals {
+            died: DEATHS_MAX,
+            timed_out: UNSERVED_MAX,
+            ..Totals::default()
+        },
+        ..pool("js")
+    };
+    let status = DaemonStatus {
+        pools: vec![removed, pool("js")],
+        ..DaemonStatus::default()
+    };
+    let mut increases = Increases::default();
+    for second in [0, 2, 4] {
+        let now = Timestamp::ZERO + Duration::from_secs(second);
+        let found = of_increases(&mut increases, now, &status, Counted::default());
+        assert_eq!(found, []);
+    }
+}
+
 /// Checks refused documents and lost log records since the start.
 fn look_at_losses(
     board: &HealthBoard,

@@ -168,8 +168,16 @@ fn heartbeat(params: &Params) -> HttpResult<Option<Duration>> {
 
 impl Pieces for Feed {
     async fn next(&mut self) -> Piece {
+        // Documents that the filter skips do not delay the heartbeat.
+        let beat_at = self.heartbeat.map(|every| Instant::now() + every);
         loop {
             match self.phase {
+                Phase::Rows | Phase::Wait if beat_at.is_some_and(|at| at <= Instant::now()) => {
+                    return Ok(Some(match self.kind {
+                        Kind::EventSource => Bytes::from_static(b"event: heartbeat\ndata: \n\n"),
+                        _ => Bytes::from_static(b"\n"),
+                    }));
+                }
                 Phase::Head => {
                     self.phase = Phase::Rows;
                     return Ok(Some(Bytes::from_static(b"{\"results\":[\n")));
@@ -179,11 +187,7 @@ impl Pieces for Feed {
                         return Ok(Some(rows));
                     }
                 }
-                Phase::Wait => {
-                    if let Some(beat) = self.wait().await {
-                        return Ok(Some(beat));
-                    }
-                }
+                Phase::Wait => self.wait(beat_at).await,
                 Phase::End => {
                     self.phase = Phase::Over;
                     return Ok(Some(self.end().await?));
@@ -242,33 +246,18 @@ impl Feed {
         Ok((!text.is_empty()).then(|| text.into()))
     }
 
-    /// Waits for news. Returns a heartbeat, if one is due first.
-    async fn wait(&mut self) -> Option<Bytes> {
-        let beat = async {
-            match self.heartbeat {
-                Some(every) => tokio::time::sleep(every).await,
-                None => std::future::pending().await,
-            }
-        };
-        let is_patient = self.heartbeat.is_some();
+    /// Waits for news, or until a heartbeat is due. A client that gets heartbeats does not need a timeout.
+    async fn wait(&mut self, beat_at: Option<Instant>) {
         tokio::select! {
             changed = self.updates.changed() => {
                 self.phase = if changed.is_ok() { Phase::Rows } else { Phase::End };
-                None
             }
-            // A client that gets heartbeats does not need a timeout.
-            () = tokio::time::sleep_until(self.until), if !is_patient => {
-                self.phase = Phase::End;
-                None
+            () = tokio::time::sleep_until(beat_at.unwrap_or(self.until)) => {
+                if beat_at.is_none() {
+                    self.phase = Phase::End;
+                }
             }
-            _ = self.stopping.wait_for(|stopping| *stopping) => {
-                self.phase = Phase::End;
-                None
-            }
-            () = beat => Some(match self.kind {
-                Kind::EventSource => Bytes::from_static(b"event: heartbeat\ndata: \n\n"),
-                _ => Bytes::from_static(b"\n"),
-            }),
+            _ = self.stopping.wait_for(|stopping| *stopping) => self.phase = Phase::End,
         }
     }
 

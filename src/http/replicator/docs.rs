@@ -10,6 +10,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::super::answer::{self, Answer, HttpResult, Refusal};
+use super::super::guard::is_encrypted;
 use super::super::request::{IsJson, content_type, text};
 use super::{Call, check_bulk, missing, new_id, one_revision, owners, raw_body, refuse_copies};
 use crate::audit::Done;
@@ -205,7 +206,12 @@ fn with_etag(answer: Answer, etag: &str) -> Answer {
 }
 
 fn location(call: &Call, id: &str) -> String {
+    let scheme = if is_encrypted(&call.request) {
+        "https"
+    } else {
+        "http"
+    };
     let host = call.request.connection_info().host().to_owned();
     let id = replication::endpoint::encode_doc_id(id);
-    format!("http://{host}/{NAME}/{id}")
+    format!("{scheme}://{host}/{NAME}/{id}")
 }

@@ -6,9 +6,11 @@ use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 
+use serde_json::json;
+
 use crate::support::activation::pass;
 use crate::support::daemon::{
-    DEADLINE, Service, configure, directory, make_private_folder, serve_command, socket_of,
+    DEADLINE, Order, Service, configure, directory, make_private_folder, serve_command, socket_of,
 };
 
 fn ask(stream: UnixStream) -> String {
@@ -91,6 +93,36 @@ fn a_service_lends_on_a_passed_socket_before_and_after_a_reload() {
         service.signal("HUP");
         service.wait_for_log("configuration is unchanged");
     }
+    service.stop();
+}
+
+#[test]
+fn a_service_listens_on_its_passed_socket_after_a_plan_and_when_added_again() {
+    let place = directory();
+    let config = configure(place.path(), "");
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let passed = listener.try_clone().unwrap();
+    let command = pass(serve_command(&config), [("service-p", passed.into())]);
+    let service = Service::start_command(place, command);
+    let operator = service.connect().operator;
+    let extra = format!(
+        "[pools.p]\nlanguage = \"python\"\n[services.p]\npool = \"p\"\nlisten = \"{address}\"\n"
+    );
+    for text in [&extra, "", &extra] {
+        configure(service.directory.path(), text);
+        operator.ok(&Order::new(
+            "POST",
+            "/_node/_local/_config/_plan",
+            json!({}),
+        ));
+        operator.reload_config();
+    }
+    let stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(DEADLINE)).unwrap();
+    let mut stream = BufReader::new(fs::File::from(OwnedFd::from(stream)));
+    stream.get_mut().write_all(b"[\"reset\"]\n").unwrap();
+    assert_eq!(line_of(&mut stream), "true\n");
     service.stop();
 }
 

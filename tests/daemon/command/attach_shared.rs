@@ -521,8 +521,21 @@ fn out_of_memory_has_the_name_that_couchdb_expects() {
         map_doc("x"),
         json!(["error", "InternalError", "out of memory"]),
     );
-    // 255 if the input ends before the process has exited; otherwise another process has replaced it.
-    assert!(matches!(couch.end(), Some(0 | 255)));
+    assert_eq!(couch.end(), Some(255));
+    service.stop();
+}
+
+#[test]
+fn a_process_that_ends_itself_between_two_lines_ends_attach_with_255() {
+    let service = Service::start("");
+    let mut couch = Couch::start(&service);
+    couch.teach(json!(["reset", {"timeout": 20_000}]));
+    couch.teach(json!([
+        "add_fun",
+        "function(doc) { throw ['fatal', 'x', 'y'] }"
+    ]));
+    couch.expect(map_doc("x"), json!(["error", "x", "y"]));
+    assert_eq!(exit_code(&mut couch.child), Some(255));
     service.stop();
 }
 

@@ -72,6 +72,21 @@ fn values_can_be_set_and_unset_and_survive_a_reload() {
 }
 
 #[test]
+fn a_value_is_set_without_pending_edits_of_the_files() {
+    let web = Web::start("[server]\nbacklog = 7\n[couchdb]\nos_process_timeout = 6000\n");
+    let file = web.service.path("settee.toml");
+    let text = std::fs::read_to_string(&file).unwrap();
+    let text = text.replace("backlog = 7", "backlog = 8");
+    std::fs::write(&file, text.replace("= 6000", "= 6500")).unwrap();
+    assert_eq!(put(&web, "log", "level", &json!("debug")).ok(), "info");
+    assert_eq!(get(&web, "log", "level"), "debug");
+    assert_eq!(get(&web, "couchdb", "os_process_timeout"), "6000");
+    web.service.signal("HUP");
+    web.service.wait_for_log("[server] backlog cannot change");
+    web.service.stop();
+}
+
+#[test]
 fn values_are_checked_as_in_files_and_against_each_other() {
     let web = Web::start("");
     for (section, key, value, part) in [

@@ -3,13 +3,14 @@
 use std::fs;
 use std::io::{self, BufRead, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
 
 use rcgen::KeyPair;
 use rustls::SupportedProtocolVersion;
 use rustls::version::{TLS12, TLS13};
 use tempfile::TempDir;
 
-use crate::support::daemon::{DEADLINE, configure, directory, refused};
+use crate::support::daemon::{DEADLINE, configure, directory, in_time, refused, wait_until};
 use crate::support::http_client::{Web, closed_command};
 use crate::support::tls::{self, ClientAuthority, Encrypted, certify, connect_as};
 
@@ -98,6 +99,42 @@ fn a_client_without_tls_is_refused() {
     let _ = stream.read_to_end(&mut answer);
     let answer = String::from_utf8_lossy(&answer);
     assert!(!answer.contains("HTTP"), "{answer}");
+    web.service.stop();
+}
+
+#[test]
+fn a_connection_is_closed_during_its_handshake_to_make_room() {
+    /// The server's limit for a handshake.
+    const HANDSHAKE_MAX: Duration = Duration::from_secs(5);
+    let (web, https) = start_in(directory(), "[server]\nmax_connections = 4\n");
+    in_time("end of a silent handshake", |_| {
+        let begun = Instant::now();
+        let silent: Vec<_> = (0..5)
+            .map(|_| {
+                let stream = TcpStream::connect(https).unwrap();
+                stream.set_nonblocking(true).unwrap();
+                stream
+            })
+            .collect();
+        wait_until("an end", || {
+            let mut streams = silent.iter();
+            streams.any(|mut stream| matches!(stream.read(&mut [0]), Ok(0)))
+        });
+        (begun.elapsed() < HANDSHAKE_MAX).then_some(())
+    });
+    web.service.stop();
+}
+
+#[test]
+fn the_location_of_a_document_written_over_tls_is_an_https_url() {
+    let (web, https) = start();
+    let mut client = connect(&web, https, &TLS13).unwrap();
+    let request = b"PUT /_replicator/_design/d HTTP/1.1\r\nHost: localhost\r\n\
+                    Authorization: Basic YW5uOm9wZW4gc2VzYW1l\r\n\
+                    Content-Type: application/json\r\nContent-Length: 2\r\n\r\n{}";
+    client.get_mut().write_all(request).unwrap();
+    let (head, _) = answer(&mut client);
+    assert!(head.contains("location: https://localhost/"), "{head}");
     web.service.stop();
 }
 

@@ -55,6 +55,17 @@ fn the_service_reports_its_name_version_and_health() {
 }
 
 #[test]
+fn head_of_a_feed_is_answered_with_a_head_only() {
+    let web = Web::start("");
+    let mut connection = web.connect();
+    let feed = connection.request("HEAD", "/_tenants/shop/log?follow", &[], "");
+    assert_eq!(feed.status, 200);
+    let next = connection.request("GET", "/_up", &[], "");
+    assert_eq!(next.ok(), json!({"status": "ok"}));
+    web.service.stop();
+}
+
+#[test]
 fn missing_resources_and_wrong_methods_are_answered_as_in_couchdb() {
     let web = Web::start("");
     for path in [

@@ -197,6 +197,33 @@ fn a_value_set_over_http_changes_the_pool() {
 }
 
 #[test]
+fn a_value_set_over_http_can_be_changed_and_deleted_under_any_spelling_of_the_pools_name() {
+    let web = Web::start(TWO);
+    let path = |name: &str| format!("/_node/_local/_config/pools.{name}/max");
+    assert_eq!(web.send("PUT", &path("A"), "\"4\"").ok(), "2");
+    assert_eq!(web.send("PUT", &path("a"), "\"5\"").ok(), "4");
+    assert_eq!(web.send("DELETE", &path("A"), "").ok(), "5");
+    assert_eq!(web.get(&path("A")).ok(), "2");
+    web.service.stop();
+}
+
+#[test]
+fn a_pool_added_over_http_can_be_removed_over_http() {
+    let web = Web::start(TWO);
+    let mut client = web.service.connect();
+    let path = |key: &str| format!("/_node/_local/_config/pools.new/{key}");
+    web.send("PUT", &path("language"), "\"python\"").ok();
+    web.send("PUT", &path("max"), "\"3\"").ok();
+    let missing = web.send("DELETE", &path("language"), "");
+    let reason = missing.reason(400, "bad_request");
+    assert!(reason.contains("language is missing"), "{reason}");
+    web.send("DELETE", &path("max"), "").ok();
+    assert_eq!(web.send("DELETE", &path("language"), "").ok(), "python");
+    assert!(!has_pool(&mut client, "new"));
+    web.service.stop();
+}
+
+#[test]
 fn orders_and_the_configuration_refuse_the_same_pools_with_the_same_reason() {
     let web = Web::start("[server]\nprocesses_max = 50\n");
     let mut client = web.service.connect();

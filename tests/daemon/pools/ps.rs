@@ -219,7 +219,7 @@ fn the_holder_of_a_killed_process_is_notified_and_can_take_another() {
     assert!(said.ends_with("nobody held it\n"), "{said}");
     client.wait_for_pool("python", &[("free", 0), ("stopping", 0)]);
     let totals = client.pool("python")["totals"].clone();
-    assert_eq!((&totals["died"], &totals["lost"]), (&json!(2), &json!(0)));
+    assert_eq!((&totals["died"], &totals["lost"]), (&json!(1), &json!(0)));
     assert_eq!(client.operator.get("/_status")["proc_count"], 0);
     service.stop();
 }

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 
 use serde_json::{Value, json};
 
-use crate::support::daemon::{DEADLINE, Service, call_at_once};
+use crate::support::daemon::{DEADLINE, Service, call_at_once, wait_until};
 
 /// The password is `password`.
 const ANN: &str = "[admins]\nann = \"-pbkdf2:sha256-c5e478d59288c841aa530db6845c4c8d962893a001ce4e11a4963873aa98134a,salt,4096\"\n";
@@ -124,6 +124,37 @@ fn a_client_that_does_not_log_in_is_disconnected() {
     assert_eq!(reply["error"]["name"], "unauthorized", "{reply}");
     assert_eq!(client.reply(), Value::Null);
     service.stop();
+}
+
+#[test]
+fn a_stop_loses_no_answer_of_a_client_that_sends_more() {
+    let (service, address) = start("[log]\nlevel = \"debug\"");
+    let mut client = Client::connect(address);
+    client.log_in("ann", "password");
+    let got = client.call(&json!({"id": 2, "call": "get_proc", "lang": "python"}));
+    let (proc, gate) = (&got["ok"]["proc"], service.path("gate"));
+    // More than the client's system takes unread, less than that and the service's together.
+    let text = "x".repeat(400_000);
+    for request in [
+        json!({"id": 3, "call": "prompt", "proc": proc, "data": ["echo", text]}),
+        json!({"id": 4, "call": "prompt", "proc": proc, "data": ["wait", gate]}),
+        json!({"id": 5, "call": "ret_proc", "proc": proc}),
+    ] {
+        client.send(&format!("{request}\n"));
+    }
+    wait_until("the prompt", || service.path("gate.here").exists());
+    service.signal("TERM");
+    service.wait_for_log("stopped listening");
+    // This is not read as a request.
+    client.send("{");
+    std::fs::write(gate, "").unwrap();
+    service.wait_for_log("client disconnected");
+    assert!(client.reply()["ok"] == text);
+    assert_eq!(client.reply(), json!({"id": 4, "ok": "waited"}));
+    assert_eq!(client.reply(), json!({"id": 5, "ok": true}));
+    assert_eq!(client.reply(), Value::Null);
+    drop(client);
+    service.exits_cleanly();
 }
 
 #[test]

@@ -2,7 +2,9 @@
 
 use std::io::{BufRead, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
 
+use rustix::net::sockopt::set_socket_linger;
 use rustls::version::TLS13;
 use serde_json::{Value, json};
 
@@ -118,6 +120,26 @@ fn a_client_that_reads_nothing_is_disconnected_and_its_process_returned() {
     assert!(cut_off);
     let mut other = service.connect();
     wait_until("the process is back", || other.pool("python")["used"] == 0);
+    service.stop();
+}
+
+#[test]
+fn a_client_that_is_lost_after_close_notify_leaves_its_process() {
+    let (service, address, authority) = start("");
+    let place = service.directory.path();
+    let mut ann = connect_as(place, address, authority.sign("ann")).unwrap();
+    let attach = json!({"id": 1, "call": "attach", "lang": "python"});
+    let attached = call(&mut ann, &attach);
+    assert_eq!(attached["ok"]["lang"], "python", "{attached}");
+    let mut ann = ann.into_inner();
+    ann.write_all(b"[\"never\"]\n").unwrap();
+    ann.conn.send_close_notify();
+    ann.flush().unwrap();
+    // The connection is reset.
+    set_socket_linger(&ann.sock, Some(Duration::ZERO)).unwrap();
+    drop(ann);
+    let mut other = service.connect();
+    other.wait_for_pool("python", &[("used", 0)]);
     service.stop();
 }
 

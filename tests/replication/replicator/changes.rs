@@ -187,3 +187,24 @@ fn continuous_and_eventsource_feeds_report_every_update_and_resume() {
     assert!(timed.body.starts_with("{\"last_seq\":\"2-"), "{timed:?}");
     web.service.stop();
 }
+
+#[test]
+fn a_feed_sends_heartbeats_while_documents_change_that_its_filter_skips() {
+    let web = start();
+    let mut feed = web.connect();
+    let path = "/_replicator/_changes?feed=continuous&heartbeat=1000&filter=_design";
+    feed.send("GET", path, &[], "");
+    feed.stream.set_nonblocking(true).unwrap();
+    let mut others = 0;
+    // The answer's head is sent with the first heartbeat.
+    wait_until("a heartbeat", || {
+        others += 1;
+        let other = format!("b{others}");
+        create(&web, &other, &body(&other));
+        feed.stream.peek(&mut [0]).is_ok()
+    });
+    feed.stream.set_nonblocking(false).unwrap();
+    assert_eq!(feed.head().status, 200);
+    assert_eq!(feed.chunk().unwrap(), "\n");
+    web.service.stop();
+}

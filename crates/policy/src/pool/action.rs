@@ -178,7 +178,7 @@ pub enum StopReason {
     TenantGone,
     /// Its pool came under stress: a process with stress on replaces it.
     Stress,
-    /// Its pool is being removed.
+    /// Its pool is being removed, or an operator ended it while it was idle.
     Removed,
     /// The service is shutting down.
     Shutdown,

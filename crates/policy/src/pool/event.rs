@@ -129,6 +129,8 @@ pub enum Event {
     },
     /// A process has been unused for `os_process_idle_limit` (`os_proc_idle`).
     OsProcIdle { proc: ProcId },
+    /// An operator ends a process: it is stopped if it is idle. One in use is handled at its return or its end.
+    StopIdle { proc: ProcId },
     /// `set_threshold_ts` (reload): every idle process is stopped now, every other one when it is returned.
     SetThresholdTs,
     /// Sets the limit of processes in all pools together, including stopping ones.

@@ -99,6 +99,7 @@ impl Pools {
                 turn.proc_failed(n, age);
             }),
             Event::OsProcIdle { proc } => self.on_proc(proc, |turn, n| turn.os_proc_idle(n)),
+            Event::StopIdle { proc } => self.on_proc(proc, |turn, n| turn.stop_idle(n)),
             Event::SetThresholdTs => {
                 self.ledger.threshold = self.ledger.last_number;
                 self.on_all(|turn| {
@@ -113,9 +114,7 @@ impl Pools {
             Event::Reconfigure { pool, settings } => self.reconfigure(pool, *settings),
             Event::RemovePool { pool, mode } => self.remove_pool(pool, mode),
             Event::Unthrottle { pool } => self.on_pool(pool, |turn| turn.unthrottle()),
-            Event::Memory { proc, bytes } => {
-                self.on_proc(proc, |turn, n| turn.memory(n, bytes));
-            }
+            Event::Memory { proc, bytes } => self.on_proc(proc, |turn, n| turn.memory(n, bytes)),
             Event::Tick => {}
             Event::Shutdown => self.shut_down(),
         }

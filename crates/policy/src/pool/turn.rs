@@ -193,6 +193,13 @@ impl Turn<'_> {
         }
     }
 
+    /// Stops a process that an operator ends, if it is idle: it must not be lent until it has exited.
+    pub fn stop_idle(&mut self, number: u64) {
+        if self.pool.procs.get(&number).is_some_and(Proc::is_idle) {
+            self.stop(number, StopReason::Removed);
+        }
+    }
+
     /// Stops the idle processes that are stale ([`Pool::is_stale`]), oldest first.
     pub fn stop_stale(&mut self) {
         for number in self.numbers_sorted() {

@@ -38,15 +38,14 @@ impl Session {
         !self.held.borrow().is_empty()
     }
 
-    /// Notifies the client, for each process that it holds, that the service is shutting down. Returns whether
-    /// everything is written.
-    pub fn tell_of_shutdown(&self) -> bool {
+    /// Notifies the client, for each process that it holds, that the service is shutting down.
+    pub fn tell_of_shutdown(&self) {
         let held = self.held.borrow();
         for holding in held.values().filter(|holding| holding.is_alive()) {
             let error = GetProcError::ShuttingDown;
             self.push_down(holding.name, error.class().name, &error.to_string());
         }
-        self.write_now()
+        self.write_now();
     }
 
     /// Notifies the client that a process was revoked.

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::Run;
 use crate::support::daemon::Service;
 use crate::support::http_client::Web;
+use crate::support::tls::{certify, ssl};
 
 const CONFIG: &str = "[server]\nbacklog = 7\n[couchdb]\nos_process_timeout = 6000\n";
 const TIMEOUT: &str = "/_node/_local/_config/couchdb/os_process_timeout";
@@ -100,6 +101,32 @@ fn mistakes_in_the_files_exit_with_78_and_a_missing_service_with_69() {
         ])
         .output();
     assert_eq!(Run::of(output.unwrap()).code, 69);
+}
+
+#[test]
+fn a_reload_is_refused_as_a_whole_until_the_certificate_of_replications_can_be_used() {
+    let web = Web::start(CONFIG);
+    let service = &web.service;
+    let folder = service.directory.path();
+    let section = "[replicator]\nendpoints_denied = \"127.0.0.0/8\"";
+    let section = ssl(folder).replace("[ssl]", section);
+    edit(service, "[couchdb]", &format!("{section}[couchdb]"));
+    let run = tried(service, &[]);
+    assert_eq!(run.code, 78, "{}", run.stderr);
+    assert!(run.stderr.contains("key.pem"), "{}", run.stderr);
+    let reload = || web.send("POST", "/_node/_local/_config/_reload", "");
+    let reason = reload().reason(400, "bad_request");
+    assert!(reason.contains("in [replicator]"), "{reason}");
+    let denied = "/_node/_local/_config/replicator/endpoints_denied";
+    assert_eq!(web.get(denied).ok(), "");
+    certify(folder);
+    reload().ok();
+    assert_eq!(web.get(denied).ok(), "127.0.0.0/8");
+    let (source, target) = ("http://127.0.0.1:9/a", "http://127.0.0.1:9/b");
+    let job = json!({"source": source, "target": target});
+    let answer = web.send("POST", "/_replicate", &job.to_string());
+    assert!(answer.body.contains("endpoint_denied"), "{}", answer.body);
+    web.service.stop();
 }
 
 #[test]

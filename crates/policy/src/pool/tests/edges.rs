@@ -287,6 +287,19 @@ fn assigned_process_ignores_its_idle_timer() {
 }
 
 #[test]
+fn process_ended_by_an_operator_is_not_lent_again_and_a_lent_one_stays_lent() {
+    let mut world = World::new(1, 1);
+    let lease = world.take(1, None);
+    let proc = lease.proc;
+    assert_eq!(world.on(Event::StopIdle { proc }), []);
+    assert!(world.pools.holds(lease.client, proc, lease.token));
+    world.give_back(lease);
+    let actions = world.on(Event::StopIdle { proc });
+    assert_eq!(actions, stop(proc, StopReason::Removed));
+    assert_ne!(world.take(2, None).proc, proc);
+}
+
+#[test]
 fn idle_untagged_process_is_kept_below_the_soft_limit() {
     let mut world = World::new(3, 2);
     let lease = world.take(1, None);
@@ -421,6 +434,7 @@ fn events_of_unknown_processes_change_nothing() {
             Event::TeachOrResetDone { proc, ok: false },
             Event::ProcExit { proc },
             Event::OsProcIdle { proc },
+            Event::StopIdle { proc },
         ] {
             assert_eq!(world.on(event), []);
         }
