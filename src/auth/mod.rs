@@ -28,6 +28,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
 use crate::config::password::{PASSWORD_BYTES_MAX, PasswordHash, random};
+use crate::in_flight::network_of;
 use crate::{ConfigWatch, lock};
 use ended::EndedSessions;
 use rights::Rights;
@@ -57,6 +58,13 @@ const LOCKOUT: Duration = Duration::from_secs(60);
 
 /// Maximum counters of failures, by name and address; beyond it, those with the fewest failures are dropped.
 const FAILURES_REMEMBERED_MAX: usize = 4096;
+
+/// What a user may do, and by which password: see [`Authority::standing`].
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Standing {
+    rights: Rights,
+    hash: Option<PasswordHash>,
+}
 
 /// Why a login failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -127,6 +135,14 @@ impl Authority {
         }
     }
 
+    /// Returns what a user's long request depends on.
+    pub(crate) fn standing(&self, name: &str) -> Standing {
+        Standing {
+            rights: self.rights(name),
+            hash: self.hash_of(name),
+        }
+    }
+
     pub(crate) fn knows(&self, name: &str) -> bool {
         let config = self.config.borrow();
         config.admins.contains_key(name) || config.users.contains_key(name)
@@ -154,6 +170,7 @@ impl Authority {
         if password.len() > PASSWORD_BYTES_MAX {
             return Err(LoginError::Incorrect);
         }
+        let from = from.map(network_of);
         let hash = self.hash_of(name);
         let memory = hash
             .as_ref()

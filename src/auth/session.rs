@@ -7,7 +7,7 @@
 //! SOURCE    couch_httpd_auth: cookie_authentication_handler/1, cookie_auth_cookie/4.
 //! DIFFERS   Signed only with SHA-256. In CouchDB a cookie stays valid after its session was logged out.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use data_encoding::{BASE64URL_NOPAD, HEXLOWER};
 use hmac::Mac;
@@ -31,6 +31,9 @@ pub struct Session {
     pub needs_renewal: bool,
     /// The same in all its cookies.
     id: SessionId,
+    /// The cookie that it was read from, and when that was issued.
+    cookie: String,
+    issued: SystemTime,
 }
 
 impl Authority {
@@ -39,11 +42,12 @@ impl Authority {
         self.issue_at(name, random(), SystemTime::now())
     }
 
-    /// Returns a new cookie of a session, unless it has ended.
+    /// Returns a new cookie of a session, unless it has ended, perhaps during the request; a long request is a use.
     pub fn renew(&self, session: &Session) -> Option<String> {
-        let now = SystemTime::now();
-        let has_ended = lock(&self.ended).has(&session.name, &session.id, seconds(now));
-        (!has_ended).then(|| self.issue_at(&session.name, session.id, now))?
+        let renewed = self.issue_at(&session.name, session.id, SystemTime::now());
+        // Checked last: the configuration may have changed since the new cookie was signed.
+        self.session_at(&session.cookie, session.issued)?;
+        renewed
     }
 
     /// Ends a session: all its cookies become invalid.
@@ -76,8 +80,9 @@ impl Authority {
         if cookie.len() > COOKIE_BYTES_MAX {
             return None;
         }
+        let text = cookie;
         let cookie = BASE64URL_NOPAD
-            .decode(cookie.trim_end_matches('=').as_bytes())
+            .decode(text.trim_end_matches('=').as_bytes())
             .ok()?;
         let mut colons = memchr::memchr_iter(b':', &cookie);
         let (name_end, time_end, id_end) = (colons.next()?, colons.next()?, colons.next()?);
@@ -98,6 +103,8 @@ impl Authority {
             name: name.to_owned(),
             needs_renewal: age.saturating_mul(10) >= timeout,
             id,
+            cookie: text.to_owned(),
+            issued: UNIX_EPOCH + Duration::from_secs(issued),
         })
     }
 
@@ -125,7 +132,6 @@ fn seconds(time: SystemTime) -> u64 {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
-    use std::time::Duration;
 
     use tokio::sync::watch;
 
@@ -200,13 +206,16 @@ mod tests {
         let hashed = "-pbkdf2-4b007901b765489abead49d926f721d065a429c1,salt,4096";
         let (authority, sender) = authority(config(hashed, "secret"));
         let cookie = authority.begin("ann").unwrap();
+        let session = authority.session(&cookie).unwrap();
         let mut without = config(hashed, "secret");
         without.admins.clear();
         for other in [config(hashed, "other"), config("one", "secret"), without] {
             sender.send(Arc::new(other)).unwrap();
             assert_eq!(authority.session(&cookie), None);
+            assert_eq!(authority.renew(&session), None, "during a request");
         }
         sender.send(Arc::new(config(hashed, "secret"))).unwrap();
         assert!(authority.session(&cookie).is_some());
+        assert!(authority.renew(&session).is_some());
     }
 }

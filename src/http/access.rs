@@ -1,7 +1,8 @@
 //! Authentication and authorization of requests.
 //!
 //! SUMMARY   [`admit`] checks a request's origin and credentials, and returns a [`Visitor`] with its rights.
-//! PROMISES  Requests from web pages of other origins are refused: see [`super::origin`].
+//! PROMISES  Requests from web pages of other origins are refused: see [`super::origin`]. A feed ends with its user's
+//!           rights: [`WhileAllowed`].
 //! SOURCE    chttpd_auth; couch_httpd_auth: default_authentication_handler/1,
 //!           cookie_authentication_handler/1.
 //! DIFFERS   CouchDB with CORS accepts web pages of other origins; this server never does.
@@ -17,13 +18,14 @@ use actix_web::http::header;
 use actix_web::web::ReqData;
 use data_encoding::BASE64;
 
-use super::answer::{HttpResult, Refusal};
+use super::answer::{HttpResult, Piece, Pieces, Refusal};
 use super::guard::{Connection, is_encrypted};
 use super::request::text;
-use super::{HttpContext, origin};
+use super::{HttpContext, Shared, origin};
 use crate::actors::client::peer::local_rights;
 use crate::actors::pool_executor::Principal;
 use crate::audit::PendingOrder;
+use crate::auth::Standing;
 use crate::auth::rights::{Right, Rights};
 use crate::auth::session::{COOKIE, Session};
 use crate::operations::Who;
@@ -172,6 +174,37 @@ pub(super) async fn admit(
         visitor.rights = shared.authority.rights(name);
     }
     Ok(visitor)
+}
+
+/// A streamed answer without a limit of time. It ends once its user is removed, or has other rights or another
+/// password.
+pub(super) struct WhileAllowed<P> {
+    pieces: P,
+    shared: Shared,
+    user: Option<(String, Standing)>,
+}
+
+impl<P: Pieces> WhileAllowed<P> {
+    pub fn new(pieces: P, visitor: &Visitor, shared: Shared) -> Self {
+        let named = |name: &String| (name.clone(), shared.authority.standing(name));
+        Self {
+            pieces,
+            user: visitor.name.as_ref().map(named),
+            shared,
+        }
+    }
+}
+
+impl<P: Pieces> Pieces for WhileAllowed<P> {
+    async fn next(&mut self) -> Piece {
+        let piece = self.pieces.next().await?;
+        let authority = &self.shared.authority;
+        let is_allowed = match &self.user {
+            Some((name, standing)) => authority.standing(name) == *standing,
+            None => true,
+        };
+        Ok(piece.filter(|_| is_allowed))
+    }
 }
 
 /// Returns the session of the first session cookie.

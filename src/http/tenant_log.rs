@@ -2,7 +2,7 @@
 //!
 //! SUMMARY   A feed returns the stored lines, and with `follow` continues with new ones.
 //! PROMISES  A feed holds one page of lines at a time: a slow reader learns how many lines it has lost. A feed
-//!           ends when the service stops or the client disconnects.
+//!           ends when the service stops, the client disconnects, or its user's rights change.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,6 +13,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
 use super::Shared;
+use super::access::{User, WhileAllowed};
 use super::answer::{Answer, Piece, Pieces, Refusal, streamed};
 use super::params::Params;
 use super::request::{NDJSON, segments};
@@ -33,25 +34,27 @@ struct Feed {
 }
 
 /// Returns the lines after `since`, and new ones with `follow`.
-pub(super) async fn log(request: HttpRequest, params: Params, shared: Shared) -> Answer {
+pub(super) async fn log(
+    request: HttpRequest,
+    params: Params,
+    visitor: User,
+    shared: Shared,
+) -> Answer {
     let follows = match params.get("follow") {
         Some("") => true,
         _ => params.boolean("follow", false)?,
     };
     let [_, db, _] =
         <[String; 3]>::try_from(segments(request.path())?).map_err(|_| Refusal::no_such_path())?;
-    streamed(
-        NDJSON,
-        Feed {
-            since: params.count("since")?.unwrap_or(0) as u64,
-            pages: (!follows).then_some(LINES_MAX / PAGE_LINES_MAX),
-            is_first: true,
-            stopping: shared.stopping.subscribe(),
-            logs: Arc::clone(&shared.tenant_logs),
-            db,
-        },
-    )
-    .await
+    let feed = Feed {
+        since: params.count("since")?.unwrap_or(0) as u64,
+        pages: (!follows).then_some(LINES_MAX / PAGE_LINES_MAX),
+        is_first: true,
+        stopping: shared.stopping.subscribe(),
+        logs: Arc::clone(&shared.tenant_logs),
+        db,
+    };
+    streamed(NDJSON, WhileAllowed::new(feed, &visitor, shared)).await
 }
 
 impl Feed {

@@ -2,8 +2,8 @@
 //!
 //! SUMMARY   A feed reads the store in batches and writes them as it reads; when there is nothing new it waits for
 //!           the store's next update.
-//! PROMISES  A feed ends when the service is stopped or the client disconnects. A selector matches only what the reader
-//!           sees of a document: it cannot be used to guess passwords.
+//! PROMISES  A feed ends when the service is stopped, the client disconnects or its user's rights change. A selector
+//!           matches only what the reader sees of a document: it cannot be used to guess passwords.
 //! SOURCE    chttpd_db: handle_changes_req/2; fabric_view_changes; couch_changes: configure_filter/4.
 //! DIFFERS   No filters of design documents and no views: no code runs for a feed.
 
@@ -18,6 +18,7 @@ use strum::EnumString;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use super::super::access::WhileAllowed;
 use super::super::answer::{Answer, HttpResult, Piece, Pieces, Refusal, streamed};
 use super::super::params::Params;
 use super::super::request::text;
@@ -84,7 +85,7 @@ pub(crate) async fn changes(call: Call, payload: Payload) -> Answer {
             Kind::EventSource => "text/event-stream",
             _ => "application/json",
         },
-        feed,
+        WhileAllowed::new(feed, &call.visitor, call.shared),
     )
     .await
 }

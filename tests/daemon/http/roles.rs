@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::http::admins::{ask, basic};
+use crate::support::daemon::configure;
 use crate::support::http_client::{Response, Web};
 
 /// Carol may call functions.
@@ -22,6 +23,28 @@ fn users() -> String {
         ("nils", "\"viewer,caller\""),
     ];
     users.map(user).concat() + CAROL
+}
+
+#[test]
+fn a_feed_ends_with_the_rights_of_its_user() {
+    let ruth = users().replace("[users.root]", "[users.ruth]");
+    let both = format!("{ruth}[users.root]\npassword = \"secret\"\nroles = [\"admin\"]\n");
+    let web = Web::start(&both);
+    let open = |name: &str| {
+        let mut feed = web.connect();
+        let credentials = basic(name, "secret");
+        let path = "/_replicator/_changes?feed=continuous&heartbeat=100";
+        feed.send("GET", path, &[("Authorization", &credentials)], "");
+        assert_eq!(feed.head().status, 200);
+        assert_eq!(feed.chunk().as_deref(), Some("\n"));
+        feed
+    };
+    let (mut of_root, mut of_ruth) = (open("root"), open("ruth"));
+    configure(web.service.directory.path(), &ruth);
+    web.service.connect().operator.reload_config();
+    assert!((0..600).any(|_| of_root.chunk().is_none()));
+    assert_eq!(of_ruth.chunk().as_deref(), Some("\n"));
+    web.service.stop();
 }
 
 fn by(web: &Web, name: &str, method: &str, path: &str, body: &str) -> Response {
