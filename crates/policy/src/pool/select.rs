@@ -90,8 +90,11 @@ impl Pool {
     /// documents to lose forgets its tenant, which is cheaper than opening one.
     pub fn choose_own(&self, request: &RequestRow) -> Option<Choice> {
         let found = choose(&self.idle, self.settings.wanted(request));
-        let is_apart =
-            |choice: &Choice| choice.fit == Fit::Tag && self.offenders.is_apart(&request.tenant);
+        // Without isolates every process has one tenant.
+        let has_isolates = self.settings.isolates_max > 0;
+        let is_apart = |choice: &Choice| {
+            choice.fit == Fit::Tag && has_isolates && self.offenders.is_apart(&request.tenant)
+        };
         found.filter(|choice| !is_apart(choice)).or_else(|| {
             let can_forget = self.settings.can_forget;
             let number = can_forget.then(|| self.idle.oldest_untaught()).flatten()?;
