@@ -246,17 +246,21 @@ impl Manager {
             Step::EndStopping(n) => {
                 take(&mut self.stopping, n).map(|proc| Event::ProcExit { proc })
             }
-            Step::Die(n) => self.any_proc(n).map(|proc| {
-                self.procs.remove(&proc);
-                self.helping.retain(|other| *other != proc);
-                match n % 2 {
-                    0 => Event::ProcExit { proc },
-                    _ => Event::ProcFailed {
-                        proc,
-                        age: Duration::from_secs(n as u64 % 7),
-                    },
-                }
-            }),
+            Step::Die(n) => {
+                // What is due happens first, and may stop this process.
+                self.on(Event::Tick);
+                self.any_proc(n).map(|proc| {
+                    self.procs.remove(&proc);
+                    self.helping.retain(|other| *other != proc);
+                    match n % 2 {
+                        0 => Event::ProcExit { proc },
+                        _ => Event::ProcFailed {
+                            proc,
+                            age: Duration::from_secs(n as u64 % 7),
+                        },
+                    }
+                })
+            }
             Step::Memory(n, bytes) => self.any_proc(n).map(|proc| Event::Memory { proc, bytes }),
             Step::LongIdle(n) => self.any_proc(n).map(|proc| Event::OsProcIdle { proc }),
             Step::Advance(seconds) => {
