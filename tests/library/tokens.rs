@@ -151,7 +151,7 @@ const BOUND: &[(isize, &str)] = &[
          overdue work has its timer, and nested members, `$in` and repeated reducers take linear time",
     ),
     (
-        3_300,
+        3_500,
         "forty defects found by following clients, processes, replications, logins, fleets, hostile functions and \
          operators through all parts: lost clients and endless logs are noticed, sessions end, restored databases \
          lose nothing, reloads are whole, and no function reaches the next tenant's call",

@@ -207,7 +207,7 @@ class Client {
     const definition = { fields: { _id: "asc" }, partial_filter_selector: selector };
     const outcome = await this.#function("map_docs", { lang: "query", funs: [definition], docs }, options);
     const found = change(outcome, (rows) => docs.filter((_doc, index) => rows[index][0].length > 0));
-    if ((found.value ?? found).length === 0) await this.#check(selector);
+    if ((found.value ?? found).length === 0) await this.#check(selector, options);
     return found;
   }
 
@@ -339,9 +339,9 @@ class Client {
   }
 
   // Throws for an invalid selector: `map_docs` accepts a definition with one, which matches nothing.
-  async #check(selector) {
+  async #check(selector, options) {
     const ddoc = { _id: "_design/selector", language: "query", validate_doc_update: selector };
-    await this.validate("selector", ddoc, [{ newDoc: {} }]);
+    await this.validate("selector", ddoc, [{ newDoc: {} }], options);
   }
 
   async #reply(kind, ...request) {

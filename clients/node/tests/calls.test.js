@@ -273,6 +273,20 @@ test("an undefined option counts as left out", () =>
     client.close();
   }));
 
+test("a selection that matches nothing has its options in both calls", async () => {
+  const seen = [];
+  const serve = ({ id, call, pool }, reply) => {
+    seen.push([call, pool]);
+    reply({ id, ok: [[[]]] });
+  };
+  await scripted(serve, async (address) => {
+    const client = new settee.Client(address);
+    assert.deepEqual(await client.select({ n: 1 }, [{ _id: "a" }], { pool: "reports" }), []);
+    client.close();
+  });
+  assert.deepEqual(seen, [["map_docs", "reports"], ["validate_docs", "reports"]]);
+});
+
 test("ten thousand calls may be made at the same time", () =>
   everywhere(async (client) => {
     const rows = [[["k", "a"], 1]];

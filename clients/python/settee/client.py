@@ -12,6 +12,7 @@ import functools
 import os
 import random
 import re
+import selectors
 import ssl
 import threading
 import time
@@ -246,7 +247,7 @@ class _Core:
         await self.transport.close()
 
     async def call(self, name: str, arguments: Json) -> Any:
-        return _value(await self._reply(name, False, self.transport.call, name, arguments))
+        return _value(await self._reply(name, False, self.transport.call, name, arguments, False))
 
     async def manage(self, method: str, path: str, **query: Any) -> Any:
         path = f"{path}?{urlencode(_present(**query))}"
@@ -338,13 +339,13 @@ class _Core:
         rows = outcome.value if isinstance(outcome, Report) else outcome
         found = [doc for doc, [row] in zip(docs, rows) if row]
         if not found:
-            await self._check(selector)
+            await self._check(selector, options)
         return replace(outcome, value=found) if isinstance(outcome, Report) else found
 
-    async def _check(self, selector: Json) -> None:
+    async def _check(self, selector: Json, options: Options) -> None:
         """Raises for an invalid selector, which ``map_docs`` accepts but which matches nothing."""
         ddoc = {"_id": "_design/selector", "language": "query", "validate_doc_update": selector}
-        await self.function("validate_docs", {"db": "selector", "ddoc": ddoc, "docs": [{"newDoc": {}}]}, {})
+        await self.function("validate_docs", {"db": "selector", "ddoc": ddoc, "docs": [{"newDoc": {}}]}, options)
 
     def streams(self, options: Options) -> bool:
         return bool(self.transport.streams and not _options(**options)["report"])
@@ -740,21 +741,19 @@ class Client(_Calls[Chunks], Waits):
         self._transport = functools.partial(_transport, address, user, password, ssl, call_seconds)
         self._terms = retry_for, call_seconds
         self._closed = False
-        #: The parent's cores and loops, kept after a fork: the child must not close them.
-        self._left: List[Any] = []
         self._begin()
         _CLIENTS.add(self)
 
     def _begin(self) -> None:
         self._core = _Core(self._transport(), *self._terms, self._run, functools.partial(Chunks, self._run))
-        self._loop = asyncio.new_event_loop()
+        self._loop = _new_event_loop()
         #: Started by the first call.
         self._thread = threading.Thread(target=self._loop.run_forever, name="settee", daemon=True)
         #: Held while a call is handed to the loop, and while the client is marked as closed.
         self._handing = threading.Lock()
 
     def _forked(self) -> None:
-        self._left += [self._core, self._loop]
+        _LEFT.append((self._core, self._loop))
         self._begin()
 
     def _hand(self, coroutine: _Coroutine) -> concurrent.futures.Future[Any]:
@@ -850,6 +849,16 @@ class Client(_Calls[Chunks], Waits):
 
 #: The clients of this process that are not closed.
 _CLIENTS: Set[Client] = set()
+
+#: The cores and loops of the parent, kept after a fork: a TLS connection that is collected would end it for both.
+_LEFT: List[Any] = []
+
+
+def _new_event_loop() -> asyncio.AbstractEventLoop:
+    # An epoll is shared with forked children: one that exits would remove the parent's sockets from it.
+    if hasattr(selectors, "PollSelector"):
+        return asyncio.SelectorEventLoop(selectors.PollSelector())
+    return asyncio.new_event_loop()
 
 
 def _after_fork() -> None:

@@ -144,12 +144,12 @@ class HttpTransport:
     async def connection(self) -> Any:
         raise mistake("'get_proc' needs a socket")
 
-    async def call(self, name: str, arguments: Json) -> Json:
+    async def call(self, name: str, arguments: Json, again: bool = True) -> Json:
         if name not in PATHS:
             raise mistake(f"'{name}' needs a socket")
         path = f"/_query/{PATHS[name]}"
         return await self._ddocs.call(
-            arguments, self._takes_digests, lambda shorter: self._request("POST", path, shorter)
+            arguments, self._takes_digests, lambda shorter: self._request("POST", path, shorter, again)
         )
 
     async def _takes_digests(self) -> bool:
@@ -164,7 +164,7 @@ class HttpTransport:
         self._digests = limits.get("ddoc_sha256") is True
 
     async def manage(self, method: str, path: str) -> Json:
-        answer = await self._request(method, path)
+        answer = await self._request(method, path, None, method == "GET")
         return answer if "error" in answer else {"ok": answer}
 
     async def _request(self, *request: Any) -> Json:
@@ -184,12 +184,14 @@ class HttpTransport:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, function, *arguments)
 
-    def _ask(self, exchange: "_Exchange", method: str, path: str, arguments: Optional[Json] = None) -> Json:
+    def _ask(
+        self, exchange: "_Exchange", method: str, path: str, arguments: Optional[Json] = None, again: bool = True
+    ) -> Json:
         body = None if arguments is None else encode(arguments)
         self._check_body(exchange, len(body or b""))
         try:
             # A request that must not be sent twice uses no connection that the service may have closed.
-            connection = self._connect() if method == "DELETE" else self._idle.pop()
+            connection = self._idle.pop() if again else self._connect()
         except IndexError:
             connection = self._connect()
         sent = False
@@ -207,7 +209,10 @@ class HttpTransport:
             # The service closes idle connections: the others are probably closed too.
             self._drop_idle()
             raise self.lost(broken, sent) from broken
-        self._idle.append(connection)
+        if again:
+            self._idle.append(connection)
+        else:
+            connection.close()
         if answer.status == 200:
             return decode(text)
         error = _error(answer.status, text)

@@ -5,6 +5,7 @@ import contextlib
 import hashlib
 import itertools
 import json
+import re
 from typing import Any, Awaitable, Callable, Dict, Optional, Set, Tuple, cast
 
 from .errors import ClientClosed, ProtocolError, SetteeError, Unavailable, mistake, service_error
@@ -76,7 +77,7 @@ def decode(text: bytes) -> Json:
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ProtocolError.because(f"{text[:100]!r} is not JSON: {error}") from None
+        raise ProtocolError.because(f"{text[:100]!r} cannot be read as JSON: {error}") from None
     if not isinstance(value, dict):
         raise ProtocolError.because(f"{text[:100]!r} is not an object")
     return cast(Json, value)
@@ -196,7 +197,7 @@ class Connection:
         reason: SetteeError = Unavailable.because("the connection was closed")
         try:
             while (line := await self._reader.readline()).endswith(b"\n"):
-                self._take(decode(line))
+                self._take_line(line)
         except SetteeError as error:
             reason = error
         except ValueError:
@@ -205,6 +206,20 @@ class Connection:
             reason = Unavailable.because(f"the connection broke: {error}")
         finally:
             self._end(reason)
+
+    def _take_line(self, text: bytes) -> None:
+        try:
+            line = decode(text)
+        except ProtocolError as error:
+            # A value may be nested too deeply for Python: that fails only its own call.
+            reply = re.match(rb'{"id":(\d+),', text)
+            if not reply:
+                raise
+            waiter = self._waiting.pop(int(reply[1]), None)
+            if waiter and not waiter.done():
+                waiter.set_exception(error)
+        else:
+            self._take(line)
 
     def _take(self, line: Json) -> None:
         if "down" in line:
@@ -250,7 +265,8 @@ class SocketTransport:
         self._connecting: Optional["asyncio.Future[Connection]"] = None
         self._closed = False
 
-    async def call(self, name: str, arguments: Json) -> Json:
+    async def call(self, name: str, arguments: Json, again: bool = True) -> Json:
+        """``again``, whether it may be sent twice, matters only over HTTP."""
         return await (await self.connection()).call(name, arguments, cancels=True)
 
     async def manage(self, method: str, path: str) -> Any:

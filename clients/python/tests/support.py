@@ -80,13 +80,13 @@ def counting(address):
 
 @contextlib.contextmanager
 def scripted(serve, line_max=None, **limits):
-    """A service on a TCP port: `serve(lines, reply)` is called for each connection. Without `line_max` it is an old one,
-    which does not know the call `limits`."""
+    """A service on a TCP port: `serve(lines, reply)` is called for each connection; bytes are sent as they are. Without
+    `line_max` it is an old one, which does not know the call `limits`."""
 
     class Handler(socketserver.StreamRequestHandler):
         def handle(self):
             def reply(message):
-                self.wfile.write(json.dumps(message).encode() + b"\n")
+                self.wfile.write((message if isinstance(message, bytes) else json.dumps(message).encode()) + b"\n")
 
             def lines():
                 for request in map(json.loads, self.rfile):

@@ -103,6 +103,18 @@ class Calls(unittest.TestCase):
                 with self.assertRaises(settee.BadRequest):
                     call()
 
+    def test_a_selection_that_matches_nothing_has_its_options_in_both_calls(self):
+        seen = []
+
+        def serve(lines, reply):
+            for request in lines:
+                seen.append((request["call"], request.get("pool")))
+                reply({"id": request["id"], "ok": [[[]]]})
+
+        with scripted(serve) as address, settee.Client(address) as client:
+            self.assertEqual(client.select({"n": 1}, [{"_id": "a"}], pool="reports"), [])
+        self.assertEqual(seen, [("map_docs", "reports"), ("validate_docs", "reports")])
+
     def test_a_hundred_threads_share_a_client(self):
         for address in ADDRESSES:
             with self.subTest(address=address), settee.Client(address) as client, ThreadPoolExecutor(100) as threads:
@@ -154,6 +166,22 @@ class Forked(unittest.TestCase):
             self.assertIn(f"belongs to process {os.getpid()}, which forked", reason)
             self.assertEqual(proc.prompt(["reset"]), True)
 
+    def test_a_child_that_exits_leaves_the_calls_of_the_parent_alone(self):
+        script = """if True:
+            import os, sys, settee
+            used, unused = (settee.Client(sys.argv[1], call_seconds=3) for _ in range(2))
+            used.compile("function() {}")
+            child = os.fork()
+            if child:
+                os.waitpid(child, 0)
+                for client in (used, unused):
+                    client.compile("function() {}")
+        """
+        for address in ADDRESSES:
+            command = [sys.executable, "-W", "ignore", "-c", script, address]
+            done = subprocess.run(command, capture_output=True, timeout=DEADLINE)
+            self.assertEqual((done.returncode, done.stdout, done.stderr), (0, b"", b""), address)
+
 
 class AsyncCalls(unittest.IsolatedAsyncioTestCase):
     async def test_every_call_returns_its_value(self):
@@ -192,6 +220,18 @@ class AsyncCalls(unittest.IsolatedAsyncioTestCase):
                 values = await asyncio.gather(*(client.map([], [number]) for number in range(100)))
                 self.assertEqual(values, [[number] for number in range(100)])
         self.assertEqual(len(connections), 1)
+
+    async def test_a_reply_nested_too_deeply_for_python_fails_only_its_own_call(self):
+        def serve(lines, reply):
+            deep, other = next(lines), next(lines)
+            reply(b'{"id":%d,"ok":%b}' % (deep["id"], b"[" * 200_000 + b"]" * 200_000))
+            reply({"id": other["id"], "ok": []})
+
+        with scripted(serve) as address:
+            async with settee.AsyncClient(address) as client:
+                failed, value = await asyncio.gather(client.map([], []), client.map([], []), return_exceptions=True)
+        self.assertIsInstance(failed, settee.ProtocolError)
+        self.assertEqual(value, [])
 
 
 class Cancelled(unittest.IsolatedAsyncioTestCase):
@@ -697,6 +737,10 @@ class Retries(unittest.TestCase):
             self.assertEqual(client.map([], []), [])
             self.assertEqual(client.kill("javascript/1", now=True), {"ok": []})
             self.assertEqual(tries[1:], ["/_procs/javascript/1?now=true"])
+
+    def test_a_call_that_must_not_be_repeated_reuses_no_connection_that_the_service_may_have_closed(self):
+        with self.refusing_over_http(0, {}) as (_, address), settee.Client(address) as client:
+            self.assertEqual([client.call("index_docs"), client.call("index_docs")], [[], []])
 
     def test_a_retryable_error_is_raised_at_once_unless_retry_for_is_positive(self):
         for options in ({}, {"retry_for": 0}):
